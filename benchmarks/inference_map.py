@@ -37,6 +37,7 @@ def quantised(net: Any, images: list) -> Any:
     loader = mx.gluon.data.DataLoader(dataset, batch_size=1)
     return mx.contrib.quantization.quantize_net(
         net,
+        quantized_dtype="int8",
         calib_mode="naive",
         calib_data=loader,
         exclude_operators=["Concat", "slice_axis", "SliceChannel"],

@@ -59,8 +59,8 @@ def write_files(name: str, folder: str) -> None:
     net, inputs = make(name)
     gluon_roi.optimize(net, *inputs)
     gluon_roi.onnx.export(net, [x.shape for x in inputs], f"{folder}/model.onnx")
-    symbol, parameters = net.export(f"{folder}/switched")
-    parameters = parameters or f"{folder}/switched-0000.params"
+    net.export(f"{folder}/switched")
+    symbol, parameters = f"{folder}/switched-symbol.json", f"{folder}/switched-0000.params"
     names = sorted(set(mx.sym.load(symbol).list_inputs()) - set(_names(parameters)))
     shapes = dict(zip(names, (x.shape for x in inputs)))
     converted, arrays = gluon_roi.optimize(symbol, params=parameters, inference=True, shapes=shapes)

@@ -336,7 +336,11 @@ WRONG = (
     ((2, 2, 3, 3), "float32", "trans has shape (2, 2, 3, 3), expected (4, 2 * classes, 3, 3)"),
     ((4, 2, 3, 2), "float32", "trans has shape (4, 2, 3, 2), expected (4, 2 * classes, 3, 3)"),
     ((4, 2, 3), "float32", "trans has shape (4, 2, 3), expected (4, 2 * classes, 3, 3)"),
-    ((4, 3, 3, 3), "float32", "trans has 3 channels, expected 2 * classes: x and y of each class"),
+    (
+        (4, 3, 3, 3),
+        "float32",
+        "trans has 3 channels, expected an even number: x and y for each class",
+    ),
     ((4, 8, 3, 3), "float32", "trans has 8 channels, which is 4 classes, expected a number that"),
     ((4, 2, 3, 3), "float64", "trans has dtype float64, expected float32 as data"),
 )

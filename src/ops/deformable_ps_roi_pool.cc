@@ -30,7 +30,7 @@ void DeformablePSROIPool::check_inputs(const Params& p, const Inputs& in) {
   const int64_t classes = trans.shape[1] / 2;
   if (trans.shape[1] >= 0 && (trans.shape[1] % 2 != 0 || classes == 0)) {
     fail(kName, "trans has ", trans.shape[1],
-         " channels, expected 2 * classes: x and y of each class");
+         " channels, expected an even number: x and y for each class");
   }
   if (trans.shape[1] >= 0 && channels > 0 && channels % classes != 0) {
     fail(kName, "trans has ", trans.shape[1], " channels, which is ", classes,

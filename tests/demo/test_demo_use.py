@@ -195,6 +195,7 @@ def test_data_is_reproducible_and_reused(few_signals, tmp_path, capsys):
     assert contents(third)["test_00000.jpg"] != before["test_00000.jpg"]
 
 
+@pytest.mark.night
 def test_ablation_compares_and_is_resumable(
     written_signals, eight_images, tmp_path, monkeypatch, rejects, capsys
 ):
