@@ -258,7 +258,7 @@ class PSROIHead(HybridBlock):
     score. No layer after the pooling is learned, so a RoI costs next to nothing.
 
     `num_classes` excludes background; `num_boxes` is the number of sets of offsets, 1 if all
-    classes share the box; `stride` is that of the map in pixels. Inputs: features (B, D, H, W)
+    classes share the box; `stride` is the map's stride in pixels. Inputs: features (B, D, H, W)
     and rois (K, 5), rows [image, x1, y1, x2, y2] in pixels, with image -1 for padding. Outputs:
     class logits (K, num_classes + 1), background first, and offsets (K, 4 * num_boxes).
     """

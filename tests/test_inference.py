@@ -424,23 +424,18 @@ def pyramid(levels, add, channels):
         f"level{n}": mx.nd.random.normal(shape=(1, channels[min(n, 1)], side, side))
         for n, side in enumerate(sides)
     }
-    return total, inputs
+    return total, {}, inputs
 
 
 @pytest.mark.parametrize("add", [mx.sym.elemwise_add, mx.sym.add_n, mx.sym.broadcast_add])
 def test_every_level_of_a_pyramid_is_joined(add):
-    changes = convert_and_compare(*_with_params(pyramid(4, add, (6, 6))))
+    changes = convert_and_compare(*pyramid(4, add, (6, 6)))
     assert changes["upsampling and addition as one operator"] == 3
 
 
 def test_a_sum_that_broadcasts_channels_is_none_of_a_pyramid():
-    changes = convert_and_compare(*_with_params(pyramid(2, mx.sym.broadcast_add, (6, 1))))
+    changes = convert_and_compare(*pyramid(2, mx.sym.broadcast_add, (6, 1)))
     assert changes["upsampling and addition as one operator"] == 0
-
-
-def _with_params(made):
-    symbol, inputs = made
-    return symbol, {}, inputs
 
 
 def test_a_residual_of_another_type_is_added_as_before():

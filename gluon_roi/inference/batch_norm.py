@@ -73,7 +73,7 @@ def _folded(graph: InferenceGraph, norm: int, layer: int) -> tuple[np.ndarray, n
     if graph.flag(norm, "fix_gamma", True):
         gamma = np.ones_like(gamma)
     epsilon = float(graph.attribute(norm, "eps", _EPSILON))
-    # One output is a group of its own: (groups, inputs, outputs of a group, cells).
+    # As `fold` expects, with a group for each output: (groups, inputs, outputs of a group, cells).
     grouped = weight.reshape(len(weight), 1, 1, -1)
     parts = fold(grouped, bias, gamma, beta, mean, variance, epsilon)
     return parts and (parts[0].reshape(weight.shape), parts[1])

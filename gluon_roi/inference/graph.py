@@ -178,11 +178,15 @@ class InferenceGraph(Nodes):
         self.nodes[entry.node]["attrs"] = {key: text(value) for key, value in attributes.items()}
         return entry
 
-    def replace(self, old: NodeEntry, new: NodeEntry) -> None:
+    def replace(self, old: NodeEntry, new: NodeEntry, *known: dict[NodeEntry, Any]) -> None:
         """Replace an output by another one wherever it is read, also as an output of the symbol.
 
-        The new node gets the old node's name, so that outputs of the symbol keep their names.
+        The new node gets the old node's name, so that outputs of the symbol keep their names, and
+        its shape or type in each dict of `known`, so that a pass can replace what reads it, too.
         """
+        for values in known:
+            if old in values:
+                values[new] = values[old]
         self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
         self.redirect({old: new})
         self.heads = [new if head == old else head for head in self.heads]

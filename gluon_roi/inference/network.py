@@ -79,19 +79,19 @@ class ConvertedCall:
                 "cannot be trained; expected a call outside of autograd.record(). "
                 "gluon_roi.optimize without inference=True makes it trainable again"
             )
-        given, _ = gluon.block._flatten(args, "input")
-        graph = self._compiled_for(given, args)
+        given, form = gluon.block._flatten(args, "input")
+        graph = self._compiled_for(given, form, args)
         if graph is None:  # Gluon's own call raises the error
             return type(network)._call_cached_op(network, *args)
         return gluon.block._regroup(graph(given), network._out_format)
 
     def convert(self, *args: Any) -> dict[str, int]:
         """Convert the network's graph for the context of these inputs."""
-        given, _ = gluon.block._flatten(args, "input")
-        graph = self._compiled_for(given, args)
+        given, form = gluon.block._flatten(args, "input")
+        graph = self._compiled_for(given, form, args)
         return {} if graph is None else graph.changes
 
-    def _compiled_for(self, given: list, args: tuple) -> _CompiledGraph | None:
+    def _compiled_for(self, given: list, form: Any, args: tuple) -> _CompiledGraph | None:
         """The compiled graph of the inputs' context; None if Gluon would not accept the inputs."""
         if self._must_compare:
             self._forget_changed_parameters()
@@ -101,8 +101,7 @@ class ConvertedCall:
         if not network._cached_graph:
             self._compiled.clear()
             network._build_cache(*args)
-        _, fmt = gluon.block._flatten(args, "input")
-        if fmt != network._in_format:
+        if form != network._in_format:
             return None
         if context not in self._compiled:
             self._compiled[context] = _CompiledGraph(network, given, context)

@@ -28,11 +28,7 @@ def join_upsampling_and_sum(graph: InferenceGraph) -> int:
             if node["op"] in BROADCASTING_SUMS and not is_same:
                 continue
             new = graph.node(OPERATOR, "", [low, high])
-            # The next level may upsample this one.
-            types[new] = np.float32
-            if high in shapes:
-                shapes[new] = shapes[high]
-            graph.replace(NodeEntry(number, 0), new)
+            graph.replace(NodeEntry(number, 0), new, shapes, types)
             count += 1
             break
     return count

@@ -46,9 +46,7 @@ def use_winograd(graph: InferenceGraph) -> int:
             attributes["dilate"] = dilate
         last = NodeEntry(number, 0)
         total = _only_use(uses, last)
-        residual = _other_summand(graph, shapes, total, last)
-        if residual and types.get(residual) != np.float32:
-            residual = None
+        residual = _other_summand(graph, shapes, types, total, last)
         if total and residual and not _depends_on(graph, residual, number):
             inputs.append(residual)
             attributes["residual"] = True
@@ -58,10 +56,7 @@ def use_winograd(graph: InferenceGraph) -> int:
             attributes["act_type"] = "relu"
             last = NodeEntry(activation.node, 0)
         new = graph.node(winograd.OPERATOR, node["name"], inputs, **attributes)
-        types[new] = np.float32
-        if NodeEntry(number, 0) in shapes:
-            shapes[new] = shapes[NodeEntry(number, 0)]
-        graph.replace(last, new)
+        graph.replace(last, new, shapes, types)
         uses = graph.uses()
         count += 1
     return count
@@ -101,17 +96,19 @@ def _only_use(uses: dict[NodeEntry, list[Use]], entry: NodeEntry) -> Use | None:
 def _other_summand(
     graph: InferenceGraph,
     shapes: dict[NodeEntry, tuple[int, ...]],
+    types: dict[NodeEntry, Any],
     use: Use | None,
     entry: NodeEntry,
 ) -> NodeEntry | None:
-    """The other input of a sum of two maps of the same shape."""
+    """The other input of a sum of two float32 maps of the same shape."""
     if use is None or graph.nodes[use.node]["op"] not in SUMS:
         return None
     inputs = graph.nodes[use.node]["inputs"]
     if len(inputs) != 2:
         return None
     other = inputs[1 - use.input]
-    return other if other in shapes and shapes[other] == shapes.get(entry) else None
+    is_alike = other in shapes and shapes[other] == shapes.get(entry)
+    return other if is_alike and types.get(other) == np.float32 else None
 
 
 def _depends_on(graph: InferenceGraph, entry: NodeEntry, number: int) -> bool:

@@ -7,10 +7,11 @@
 
 namespace gluon_roi::cpu {
 
-// A forward pass. Calls pool(task, rois, maps, tile, simd) for each task: `rois` are those of its
-// image, and `maps` and `tile` are what read_maps passes on. The RoIs come in chunks; `axes` is the
-// operator's table of their bins along both axes (BinTable or TapTable), which make_bins(chunk)
-// computes.
+// A forward pass. Calls pool(task, rois, maps, tile, simd) for each task; `rois` is the part of the
+// chunk that belongs to the task's image. A cell of `maps` has a number for each channel of the
+// task, or a single number where read_maps passes the channels one by one; `tile` is a buffer for
+// one row of bins. `bins` is the operator's table of the bins along both axes (BinTable or
+// TapTable), which make_bins(chunk) computes.
 template <class T, class Table, class Bins, class MakeBins, class Kernel>
 void forward_by_groups(const PositionSensitive& layout, const Tensor& data, const Table& table,
                        const Bins& bins, const MakeBins& make_bins, const Tensor& out,

@@ -9,9 +9,7 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-// There is a bin for each group (group_size is pooled_size), so a task's bins are its groups. The
-// maps of a task have Values::kCount numbers per cell: those of the task's channels, or a single
-// one where read_maps takes the channels one by one.
+// There is a bin for each group (group_size is pooled_size), so a task's bins are its groups.
 
 template <class T>
 void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {

@@ -9,9 +9,6 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-// In both passes, the maps of a task have Values::kCount numbers per cell: those of the task's
-// channels, or a single one where read_maps takes the channels one by one.
-
 template <class T>
 void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;

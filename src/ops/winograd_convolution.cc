@@ -427,7 +427,8 @@ ALWAYS_INLINE void store_outputs(const typename Floats<bytes>::Register (&column
     pick(even[i], odd[i], &outputs[2 * i], Low{});
     pick(even[i], odd[i], &outputs[2 * i + 1], High{});
   }
-  // outputs[i] has the columns of output i in its first 16 bytes, and those of i + 4 in the next.
+  // outputs[i]: the four columns of output i in the first 16 bytes, those of output i + 4 in the
+  // next.
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     Quad quads[bytes / 16];

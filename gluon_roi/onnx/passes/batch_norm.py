@@ -73,9 +73,9 @@ def _fold_parameters(
         return None
     weight, *bias = (graph.constants[name] for name in layer.input[1:])
     gamma, beta, mean, variance = (graph.constants[name] for name in norm.input[1:])
-    # As `fold` expects: (groups, inputs, outputs of a group, kernel cells). The first axis of a
-    # Conv or Gemm is that of the outputs, each a group of its own; ConvTranspose has the inputs of
-    # all groups there.
+    # As `fold` expects: (groups, inputs, outputs of a group, kernel cells). The first axis of
+    # a Conv or Gemm counts outputs, and each output is a group here. In a ConvTranspose it counts
+    # the inputs of all groups.
     grouped_shape = (len(weight), 1, 1, weight[0].size)
     if layer.op_type == "ConvTranspose":
         groups = helper.get_node_attr_value(layer, "group")
