@@ -24,18 +24,14 @@ import numpy as np
 WAYS = ("switched", "inference", "onnxruntime", "OpenVINO")
 
 
-def make(name: str) -> tuple[Any, list]:
+def hybridized(name: str) -> tuple[Any, list]:
     """A network of the benchmark of whole models, hybridized, and its inputs."""
-    import mxnet as mx
+    from . import onnx
 
-    from .onnx import IMAGE, MODELS
-
-    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
-    mx.random.seed(0)
-    np.random.seed(0)
-    net = MODELS[name].make(image)
+    inputs = onnx.inputs_of(onnx.MODELS[name])
+    net = onnx.make(onnx.MODELS[name], inputs[0])
     net.hybridize(static_alloc=True)
-    return net, [image, *MODELS[name].more(image)]
+    return net, inputs
 
 
 def call_network(name: str, way: str) -> None:
@@ -43,7 +39,7 @@ def call_network(name: str, way: str) -> None:
 
     import gluon_roi
 
-    net, inputs = make(name)
+    net, inputs = hybridized(name)
     gluon_roi.optimize(net, *inputs, inference=way == "inference", static_alloc=True)
     for _ in range(3):
         net(*inputs)
@@ -56,23 +52,22 @@ def write_files(name: str, folder: str) -> None:
 
     import gluon_roi
 
-    net, inputs = make(name)
+    net, inputs = hybridized(name)
     gluon_roi.optimize(net, *inputs)
     gluon_roi.onnx.export(net, [x.shape for x in inputs], f"{folder}/model.onnx")
     net.export(f"{folder}/switched")
-    symbol, parameters = f"{folder}/switched-symbol.json", f"{folder}/switched-0000.params"
-    names = sorted(set(mx.sym.load(symbol).list_inputs()) - set(_names(parameters)))
+    symbol, arguments, states = mx.model.load_checkpoint(f"{folder}/switched", 0)
+    names = sorted(set(symbol.list_inputs()) - {*arguments, *states})
     shapes = dict(zip(names, (x.shape for x in inputs)))
-    converted, arrays = gluon_roi.optimize(symbol, params=parameters, inference=True, shapes=shapes)
+    converted, arrays = gluon_roi.optimize(
+        f"{folder}/switched-symbol.json",
+        params=f"{folder}/switched-0000.params",
+        inference=True,
+        shapes=shapes,
+    )
     converted.save(f"{folder}/inference-symbol.json")
     mx.nd.save(f"{folder}/inference-0000.params", arrays)
     np.savez(f"{folder}/inputs.npz", **dict(zip(names, (x.asnumpy() for x in inputs))))
-
-
-def _names(parameters: str) -> list[str]:
-    import mxnet as mx
-
-    return [name.split(":", 1)[-1] for name in mx.nd.load(parameters)]
 
 
 def call_files(way: str, folder: str) -> None:

@@ -105,18 +105,28 @@ def detections(outputs: list) -> np.ndarray:
     return rows[rows[:, 1] >= 0]
 
 
+def inputs_of(model: Model) -> list:
+    """The same image each time, and what the model needs with it."""
+    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
+    return [image, *model.more(image)]
+
+
+def make(model: Model, image: Any) -> Any:
+    """A network with the same random weights each time, once it has been called."""
+    mx.random.seed(0)
+    np.random.seed(0)
+    return model.make(image)
+
+
 class Detector:
     """A model in MXNet, as it is, switched and for inference, and exported for the runtimes."""
 
     def __init__(self, model: Model, folder: str) -> None:
-        image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, IMAGE))
-        self._inputs = [image, *model.more(image)]
+        self._inputs = inputs_of(model)
         self._nets = []
         for _ in range(3):
-            mx.random.seed(0)
-            np.random.seed(0)
-            net = model.make(image)
-            net(*self._inputs)  # gives all parameters their values, with the same random numbers
+            net = make(model, self._inputs[0])
+            net(*self._inputs)  # finishes deferred initialization, with the same random numbers
             self._nets.append(net)
         before, after, inference = self._nets
         before.hybridize(static_alloc=True)

@@ -238,7 +238,7 @@ BAD_ROWS = [*ROIS[:2], [3, 0, 0, 1, 1]]
 )
 def test_run(tmp_path, line, folder, option, monkeypatch):
     """The script gets its own arguments, our operators, and a distutils."""
-    monkeypatch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")  # not that of setuptools
+    monkeypatch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")  # not setuptools' copy
     (tmp_path / "package").mkdir()
     (tmp_path / "package/helper.py").write_text("")
     (tmp_path / "package/program.py").write_text(SCRIPT.format(rois=BAD_ROWS))
@@ -325,7 +325,7 @@ def test_run_of_a_folder_or_an_archive(tmp_path, kind):
 
 
 def test_an_unknown_instruction_set_is_one_sentence(tmp_path, monkeypatch):
-    """It lists those of this processor: as an error in Python, and as that of a command.
+    """The error lists the instruction sets of this processor, in Python and from a command.
 
     A library reads the variable once, so this is one that nobody has called.
     """

@@ -29,7 +29,7 @@ SPILLS = 128
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """The library for a debugger, whose kernels for the GPU are those of the other builds."""
+    """The library for a debugger; its CUDA kernels are compiled as in the other builds."""
     return presets.build("debug", target="gluon_roi") / "libgluon_roi.so"
 
 

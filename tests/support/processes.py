@@ -34,7 +34,9 @@ def forked(call, folder="."):
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # Python warns of a fork while threads run
             child = os.fork()
         if child == 0:
             signal.alarm(300)
