@@ -34,9 +34,8 @@ def forked(call, folder="."):
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # Python warns of a fork while threads run
+            # Python warns of a fork while threads run.
+            warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
             signal.alarm(300)
