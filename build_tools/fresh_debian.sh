@@ -85,7 +85,7 @@ make_emulated() {
 # Checks for the same bytes as on this machine, then runs brief tests and a short training.
 test_emulated() {
     local script=tests/scripts/instruction_sets.py pytest=".venv/bin/python -m pytest"
-    local digests='import json, sys; print(json.loads(sys.stdin.readlines()[-1])["digests"])'
+    local digests='import json, sys; print(json.loads(sys.stdin.readlines()[-1])["operators"])'
     inside ".venv/bin/python $script" | "$root/.venv/bin/python" -c "$digests" > "$folder/tmp/there"
     "$root/.venv/bin/python" "$root/$script" | "$root/.venv/bin/python" -c "$digests" > "$folder/tmp/here"
     cmp "$folder/tmp/here" "$folder/tmp/there"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -156,6 +157,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callab
 }
 
 
+@functools.lru_cache(maxsize=None)
 def make_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(

@@ -99,15 +99,22 @@ def run(library, tmp_path_factory):
 
 @needs_nvcc
 def test_loads_without_a_driver(run):
-    """MXNet for the CPU loads it, and the operators work on the CPU."""
+    """MXNet for the CPU loads it, and an operator works on the CPU."""
     shown = run(
         "-c",
-        "import gluon_roi; from gluon_roi.__main__ import main; info = gluon_roi.build_info(); "
-        "print(gluon_roi.__file__, info['cuda'], info['cuda_archs'], gluon_roi.has_cuda()); main()",
+        "import mxnet as mx, gluon_roi; info = gluon_roi.build_info(); "
+        "print(gluon_roi.__file__, info['cuda'], info['cuda_archs'], gluon_roi.has_cuda()); "
+        "data, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[0, 0, 0, 3, 3]]); "
+        "print(gluon_roi.nd.ROIAlign(data, rois, 1, 1.0).asnumpy().item())",
     )
-    first, *lines = shown.splitlines()
-    assert "with_cuda" in first and first.endswith("] True")
-    assert lines and "DIFFERS" not in shown
+    first, value = shown.splitlines()
+    assert "with_cuda" in first and first.endswith("] True") and value == "1.0"
+
+
+@pytest.mark.night
+@needs_nvcc
+def test_checks_itself_without_a_driver(run):
+    assert "DIFFERS" not in run("-m", "gluon_roi", "check")
 
 
 @pytest.mark.night

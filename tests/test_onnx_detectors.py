@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.onnx_evaluator import run
 from support.overlapped import CALLS
+from support.turns import in_turn
 
 import gluon_roi
 
@@ -342,8 +343,7 @@ def test_nan_and_infinite_cells_at_the_border(tmp_path):
 WINDOWS = [(3, 2, 0), (3, 2, 1), (2, 2, 0), (2, 3, 1), (1, 2, 0), (3, 3, 2), (2, 1, 1)]
 
 
-@pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize("kind", ["max", "avg", "sum"])
+@pytest.mark.parametrize("kind, free", in_turn(["max", "avg", "sum"], [False, True], every=2))
 def test_full_pooling(kind, free, tmp_path):
     """Every window of MXNet, also the last one that begins behind the map."""
     random = np.random.RandomState(0)

@@ -65,7 +65,9 @@ def test_padding_rows_are_not_pooled(name, tmp_path):
         assert outputs[number].shape == alone[number].shape
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize(
+    "runtime", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.night)]
+)
 @pytest.mark.parametrize("name", BEYOND)
 def test_no_row_to_pool(name, runtime, tmp_path):
     pytest.importorskip(runtime)

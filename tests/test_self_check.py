@@ -19,7 +19,7 @@ import pytest
 
 import gluon_roi
 from gluon_roi import gpu, self_check
-from gluon_roi.self_check import MXNetDevice, Reference, Results, cases, differences
+from gluon_roi.self_check import MXNetDevice, Results, cases, differences
 from testing import c_api
 
 NAMES = [case.operator.name for case in cases()]
@@ -68,11 +68,6 @@ def test_planted_error_is_found(name, where, expected):
     found = differences(case, Wrong(where), MXNetDevice(mx.cpu()), repeats=True)
     assert found and all(line.startswith("float32 ") for line in found)
     assert any(line.startswith(expected) for line in found), found
-
-
-def test_operators_agree_with_the_reference_in_every_type():
-    for case in cases():
-        assert not differences(case, MXNetDevice(mx.cpu()), Reference(), repeats=True)
 
 
 class SimulatedDevice:

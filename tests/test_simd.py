@@ -3,42 +3,81 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Iterator
 
 import pytest
+from support import digests
 from support.simd_levels import LEVELS
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
+#: Levels that fuse multiplication and addition, which are all but SSE2. WinogradConvolution has the
+#: same bytes at these.
+FUSING = [level for level in LEVELS if level != "sse2"]
 
 
-def digests(level: str, threads: int, *options: str) -> dict:
-    """Digests of output, data gradient and RoI gradient of every operator."""
+def results(level: str, threads: int, *options: str) -> dict:
+    """What the script prints."""
     environment = {**os.environ, "GLUON_ROI_SIMD": level, "OMP_NUM_THREADS": str(threads)}
     answer = subprocess.run(
         [sys.executable, str(SCRIPT), *options],
         env=environment,
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
     )
-    answer = json.loads(answer.stdout.splitlines()[-1])
-    assert answer["level"] == level
-    return answer["digests"]
+    found = json.loads(answer.stdout.splitlines()[-1])
+    assert found["level"] == level
+    return found
 
 
-def test_lowest_and_best_level():
-    assert digests(LEVELS[0], 1) == digests(LEVELS[-1], 3)
+@contextlib.contextmanager
+def threads_here(count: int) -> Iterator[None]:
+    openmp = ctypes.CDLL("libgomp.so.1")
+    before = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        openmp.omp_set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def lowest() -> dict:
+    """At the lowest level, with three threads."""
+    return results(LEVELS[0], 3)
+
+
+def test_lowest_and_best_level(lowest):
+    with threads_here(1):
+        assert digests.of_operators(all_types=False) == lowest["operators"]
+
+
+def test_winograd(lowest):
+    """Three threads and one; the lowest level has other bytes if it rounds products and sums."""
+    with threads_here(1):
+        found = digests.of_winograd()
+    assert len(set(found.values())) == len(found)
+    with threads_here(3):
+        assert digests.of_winograd() == found
+    if len(FUSING) > 1:
+        assert results(FUSING[0], 2)["winograd"] == found
+    assert lowest["winograd error"] < 4
 
 
 @pytest.mark.night
 def test_levels_and_threads():
     """All types; levels with one to three threads in turn, and the best level with two counts."""
     levels = [*LEVELS, LEVELS[-1]]
-    found = [digests(level, 1 + n % 3, "--all") for n, level in enumerate(levels)]
-    assert all(other == found[0] for other in found)
+    found = [results(level, 1 + n % 3, "--all") for n, level in enumerate(levels)]
+    assert all(other["operators"] == found[0]["operators"] for other in found)
+    fusing = [one["winograd"] for one in found if one["level"] in FUSING]
+    assert all(other == fusing[0] for other in fusing)

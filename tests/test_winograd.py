@@ -3,67 +3,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Iterator
 
 import mxnet as mx
 import numpy as np
 import pytest
-from support.simd_levels import LEVELS
+from support.winograds import UNIT, direct, numbers, run, units
 
 import gluon_roi
 from gluon_roi.inference import winograd
-
-SCRIPT = Path(__file__).parent / "scripts/winograd_digests.py"
-#: Of float32: half the distance of 1 to the next number.
-UNIT = 2.0**-24
-
-
-def direct(
-    data: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    residual: np.ndarray | None = None,
-    dilate: int = 1,
-) -> np.ndarray:
-    """The convolution by its definition, float64, without an activation."""
-    height, width = data.shape[2:]
-    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (dilate, dilate), (dilate, dilate)])
-    out = np.zeros((len(data), len(weight), height, width)) + bias[:, None, None]
-    for i in range(3):
-        for j in range(3):
-            cells = padded[:, :, i * dilate : i * dilate + height, j * dilate : j * dilate + width]
-            out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
-    return out if residual is None else out + residual
-
-
-def run(
-    data: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    residual: np.ndarray | None = None,
-    **parameters: Any,
-) -> np.ndarray:
-    arrays = [data, winograd.transform_weights(weight)]
-    arrays.append(np.zeros(len(weight)) if bias is None else bias)
-    arrays += [] if residual is None else [residual]
-    inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
-    return winograd.convolve(*inputs, num_filter=len(weight), **parameters).asnumpy()
-
-
-def units(got: np.ndarray, wanted: np.ndarray, data: np.ndarray, weight: np.ndarray) -> float:
-    """The largest error, in units of 2^-24 max|data| sum|weight|."""
-    size = np.abs(data).max() * np.abs(weight.astype(np.float64)).sum((1, 2, 3)).max()
-    return np.abs(got - wanted).max() / (UNIT * size)
-
-
-def numbers(seed: int, *shape: int) -> np.ndarray:
-    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
-
 
 #: Images, channels, outputs, height, width.
 SIZES = [
@@ -313,55 +262,6 @@ def test_subnormal_numbers_stay():
     np.testing.assert_allclose(got, data, rtol=0, atol=2.0**-144)
     assert (got > 0).all()
     assert np.float32(2.0**-140) * np.float32(0.5) > 0
-
-
-# ---- Threads and instruction sets ----------------------------------------------------------------
-
-
-def digests(level: str, threads: int) -> dict:
-    environment = {**os.environ, "GLUON_ROI_SIMD": level, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        env=environment,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    answer = json.loads(done.stdout.splitlines()[-1])
-    assert answer["level"] == level
-    return answer["digests"]
-
-
-#: Levels that fuse multiplication and addition, which are all but SSE2.
-FUSING = [level for level in LEVELS if level != "sse2"] or ["sse2"]
-
-
-def assert_same_bytes(*runs):
-    found = [digests(*run) for run in runs]
-    assert len(set(found[0].values())) == len(found[0])
-    assert all(other == found[0] for other in found)
-
-
-def test_the_same_bytes_for_threads_and_levels():
-    assert_same_bytes((FUSING[0], 1), (FUSING[-1], 3))
-
-
-@pytest.mark.night
-def test_the_same_bytes_for_more_threads_and_levels():
-    assert_same_bytes(*((FUSING[-1], n) for n in (1, 2, 3)), *((level, 2) for level in FUSING))
-
-
-@pytest.mark.skipif("sse2" not in LEVELS, reason="of x86-64")
-def test_the_lowest_level_is_as_exact():
-    """With other bytes: it rounds products and sums."""
-    environment = {**os.environ, "GLUON_ROI_SIMD": "sse2"}
-    code = (
-        "import sys, test_winograd as t, numpy as np\n"
-        "d, w = t.numbers(0, 3, 20, 30, 23), t.numbers(1, 37, 20, 3, 3)\n"
-        "assert t.gluon_roi.build_info()['simd'] == 'sse2'\n"
-        "assert t.units(t.run(d, w, dilate=2), t.direct(d, w, np.zeros(37), None, 2), d, w) < 4"
-    )
-    subprocess.run([sys.executable, "-c", code], env=environment, cwd=SCRIPT.parents[1], check=True)
 
 
 # ---- Refusals ------------------------------------------------------------------------------------

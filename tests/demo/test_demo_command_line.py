@@ -159,6 +159,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_tutorial(tmp_path, monkeypatch, capsys):
     """Its commands run with few steps, small images, and random weights instead of ImageNet's."""
     pytest.importorskip("pycocotools")

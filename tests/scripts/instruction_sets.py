@@ -4,119 +4,27 @@
     python instruction_sets.py [--all]
 
 By default each call has one type of data, in turn. The environment sets the instruction set and the
-threads; a process reads it once. The maps are
-large enough for several threads, the channels fill one block and leave a remainder, and RoIs leave
-parts of the maps free. One image has most of the RoIs, so that the threads of the others help.
+threads; a process reads it once. Of WinogradConvolution the largest error is printed as well.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
-
-import mxnet as mx
-import numpy as np
 
 import gluon_roi
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from operators import BY_NAME, OPERATORS  # noqa: E402
-from support.deformed import CALLS, every_half  # noqa: E402
-from support.overlapped import CALLS as OVERLAPPED  # noqa: E402
-from support.suppressed import CALLS as SUPPRESSED  # noqa: E402
+from support import digests, winograds  # noqa: E402
 
-DTYPES = ("float32", "float64", "float16")
-turns = itertools.count()
-
-
-def dtypes() -> tuple[str, ...]:
-    """The types of data of the next call."""
-    return DTYPES if "--all" in sys.argv else (DTYPES[next(turns) % 3],)
-
-
-ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
-ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
-ROWS += [
-    (BY_NAME["DeformablePSROIPool"], {"trans_std": 0.1}),
-    (
-        BY_NAME["PyramidROIAlign"],
-        {"rois_grad": True, "canonical_size": 20, "canonical_level": 0},
-    ),
-]
-rng = np.random.RandomState(0)
-corner = rng.uniform((-5, -5), (40, 30), (60, 2))
-image = np.repeat([0, 1, 2], [44, 8, 8])[:, None]
-rois = np.hstack([image, corner, corner + rng.uniform(0, 25, (60, 2))])
-rois[7, 0] = -1
-rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
-turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
-digests = {}
-for op, arguments in ROWS:
-    for pooled in ((3, 2), (7, 7)):
-        for dtype in dtypes():
-            groups = op.channels(1, pooled, arguments)
-            channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
-            shape = (3, channels * groups, 48, 57)
-            data = mx.nd.array(rng.randn(*shape), dtype=dtype)
-            boxes = mx.nd.array(turned if op.coordinates == 5 else rois, dtype="float32")
-            inputs = [data, boxes]
-            maps: Any = data
-            scale: Any = 0.9
-            more: dict[str, Any] = {}
-            if op.several_maps:
-                inputs.append(data[:, :, ::2, ::2])
-                maps, scale = [inputs[0], inputs[2]], (0.9, 0.45)
-            if arguments.get("trans_std"):
-                inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
-                more = {"trans": inputs[2]}
-            for array in inputs:
-                array.attach_grad()
-            function = getattr(gluon_roi.nd, op.name)
-            with mx.autograd.record():
-                more.update(pooled_size=pooled, spatial_scale=scale)
-                out = function(maps, boxes, **arguments, **more)
-            out.backward(mx.nd.array(rng.randn(*out.shape), dtype=dtype))
-            arrays = (out, *(array.grad for array in inputs))
-            key = f"{op.name} {arguments} {dtype} {pooled}"
-            digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
-sampled = []
-for name, call in CALLS.items():
-    call = call._replace(size=(48, 57))
-    for dtype in dtypes():
-        sampled.append((name, call.parameters, call.arrays(dtype), call.d_out(dtype), 3))
-halves = every_half()
-# The gradients of offset and mask are sums of NaNs, which have the sign of any of them.
-sampled.append(("of every float16", {"kernel": 1}, halves, halves[0], 1))
-for name, parameters, given, d_out, gradients in sampled:
-    inputs = [mx.nd.array(a, dtype=a.dtype) for a in given]
-    for array in inputs[:gradients]:
-        array.attach_grad()
-    with mx.autograd.record():
-        out = gluon_roi.nd.DeformableSampling(*inputs, **parameters)
-    out.backward(mx.nd.array(d_out, dtype=d_out.dtype))
-    results = (out, *(array.grad for array in inputs[:gradients]))
-    key = f"DeformableSampling {name} {d_out.dtype}"
-    digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in results]
-for name, suppressed in SUPPRESSED.items():
-    # More than a block of boxes, which divides among threads.
-    larger = (1, 24, 25) if suppressed.op == "proposal" else (1400, suppressed.shape[-1])
-    suppressed = suppressed._replace(shape=larger)
-    for dtype in dtypes():
-        inputs = [mx.nd.array(a, dtype=dtype) for a in suppressed.arrays(dtype)]
-        declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
-        out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
-        key = f"{declared} {name} {dtype}"
-        digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
-for name, overlapped in OVERLAPPED.items():
-    # Enough pairs for two threads.
-    overlapped = overlapped._replace(lhs=(300,), rhs=(300,))
-    for dtype in dtypes():
-        inputs = [mx.nd.array(a, dtype=dtype) for a in overlapped.arrays(dtype)]
-        out = gluon_roi.nd.BoxIoU(*inputs, **overlapped.parameters)
-        key = f"BoxIoU {name} {dtype}"
-        digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
-print(json.dumps({"level": gluon_roi.build_info()["simd"], "digests": digests}))
+print(
+    json.dumps(
+        {
+            "level": gluon_roi.build_info()["simd"],
+            "operators": digests.of_operators("--all" in sys.argv),
+            "winograd": digests.of_winograd(),
+            "winograd error": winograds.error(),
+        }
+    )
+)

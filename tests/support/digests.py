@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Digests of operators' results, with the instruction set and the threads of this process.
+
+The maps are large enough for several threads, the channels fill one block and leave a remainder,
+and RoIs leave parts of the maps free. One image has most of the RoIs, so that the threads of the
+others help.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from operators import BY_NAME, OPERATORS
+
+import gluon_roi
+from gluon_roi.inference import winograd
+
+from .deformed import CALLS, every_half
+from .overlapped import CALLS as OVERLAPPED
+from .suppressed import CALLS as SUPPRESSED
+
+DTYPES = ("float32", "float64", "float16")
+ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[:2]]
+ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
+ROWS += [
+    (BY_NAME["DeformablePSROIPool"], {"trans_std": 0.1}),
+    (
+        BY_NAME["PyramidROIAlign"],
+        {"rois_grad": True, "canonical_size": 20, "canonical_level": 0},
+    ),
+]
+
+
+def of_operators(all_types: bool) -> dict[str, list[str]]:
+    """Digests of output, data gradient and RoI gradient of every operator.
+
+    Each call has one type of data, in turn, or all.
+    """
+    turns = itertools.count()
+
+    def dtypes() -> tuple[str, ...]:
+        return DTYPES if all_types else (DTYPES[next(turns) % 3],)
+
+    digests = {}
+    rng = np.random.RandomState(0)
+    corner = rng.uniform((-5, -5), (40, 30), (60, 2))
+    image = np.repeat([0, 1, 2], [44, 8, 8])[:, None]
+    rois = np.hstack([image, corner, corner + rng.uniform(0, 25, (60, 2))])
+    rois[7, 0] = -1
+    rois[rois[:, 0] == 2] = [0, 3, 4, 9, 12]
+    turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
+    for op, arguments in ROWS:
+        for pooled in ((3, 2), (7, 7)):
+            for dtype in dtypes():
+                groups = op.channels(1, pooled, arguments)
+                channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
+                shape = (3, channels * groups, 48, 57)
+                data = mx.nd.array(rng.randn(*shape), dtype=dtype)
+                boxes = mx.nd.array(turned if op.coordinates == 5 else rois, dtype="float32")
+                inputs = [data, boxes]
+                maps: Any = data
+                scale: Any = 0.9
+                more: dict[str, Any] = {}
+                if op.several_maps:
+                    inputs.append(data[:, :, ::2, ::2])
+                    maps, scale = [inputs[0], inputs[2]], (0.9, 0.45)
+                if arguments.get("trans_std"):
+                    inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
+                    more = {"trans": inputs[2]}
+                for array in inputs:
+                    array.attach_grad()
+                function = getattr(gluon_roi.nd, op.name)
+                with mx.autograd.record():
+                    more.update(pooled_size=pooled, spatial_scale=scale)
+                    out = function(maps, boxes, **arguments, **more)
+                out.backward(mx.nd.array(rng.randn(*out.shape), dtype=dtype))
+                arrays = (out, *(array.grad for array in inputs))
+                key = f"{op.name} {arguments} {dtype} {pooled}"
+                digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
+    sampled = []
+    for name, call in CALLS.items():
+        call = call._replace(size=(48, 57))
+        for dtype in dtypes():
+            sampled.append((name, call.parameters, call.arrays(dtype), call.d_out(dtype), 3))
+    halves = every_half()
+    # The gradients of offset and mask are sums of NaNs, which have the sign of any of them.
+    sampled.append(("of every float16", {"kernel": 1}, halves, halves[0], 1))
+    for name, parameters, given, d_out, gradients in sampled:
+        inputs = [mx.nd.array(a, dtype=a.dtype) for a in given]
+        for array in inputs[:gradients]:
+            array.attach_grad()
+        with mx.autograd.record():
+            out = gluon_roi.nd.DeformableSampling(*inputs, **parameters)
+        out.backward(mx.nd.array(d_out, dtype=d_out.dtype))
+        results = (out, *(array.grad for array in inputs[:gradients]))
+        key = f"DeformableSampling {name} {d_out.dtype}"
+        digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in results]
+    for name, suppressed in SUPPRESSED.items():
+        # More than a block of boxes, which divides among threads.
+        larger = (1, 24, 25) if suppressed.op == "proposal" else (1400, suppressed.shape[-1])
+        suppressed = suppressed._replace(shape=larger)
+        for dtype in dtypes():
+            inputs = [mx.nd.array(a, dtype=dtype) for a in suppressed.arrays(dtype)]
+            declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
+            out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
+            key = f"{declared} {name} {dtype}"
+            digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
+    for name, overlapped in OVERLAPPED.items():
+        # Enough pairs for two threads.
+        overlapped = overlapped._replace(lhs=(300,), rhs=(300,))
+        for dtype in dtypes():
+            inputs = [mx.nd.array(a, dtype=dtype) for a in overlapped.arrays(dtype)]
+            out = gluon_roi.nd.BoxIoU(*inputs, **overlapped.parameters)
+            key = f"BoxIoU {name} {dtype}"
+            digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
+    return digests
+
+
+def of_winograd() -> dict[str, str]:
+    """Digests of outputs; sizes leave a remainder of tiles, channels and outputs."""
+    rng = np.random.RandomState(0)
+    digests = {}
+    for images, channels, outputs, height, width in [
+        (1, 40, 70, 37, 41),
+        (9, 33, 48, 14, 14),
+        (1, 64, 112, 90, 100),
+        (2, 20, 17, 19, 25),
+    ]:
+        for dilate in (1, 2):
+            for with_residual in (False, True):
+                shapes = [(images, channels, height, width), (outputs, channels, 3, 3), (outputs,)]
+                shapes += [(images, outputs, height, width)] if with_residual else []
+                data, weight, *more = (rng.randn(*shape) for shape in shapes)
+                inputs = map(mx.nd.array, (data, winograd.transform_weights(weight), *more))
+                out = winograd.convolve(*inputs, num_filter=outputs, dilate=dilate, act_type="relu")
+                key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
+                digests[key] = hashlib.sha256(out.asnumpy().tobytes()).hexdigest()
+    return digests

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions by Winograd's algorithm and by their definition, and how much they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from gluon_roi.inference import winograd
+
+#: Of float32: half the distance of 1 to the next number.
+UNIT = 2.0**-24
+
+
+def direct(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    residual: np.ndarray | None = None,
+    dilate: int = 1,
+) -> np.ndarray:
+    """The convolution by its definition, float64, without an activation."""
+    height, width = data.shape[2:]
+    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (dilate, dilate), (dilate, dilate)])
+    out = np.zeros((len(data), len(weight), height, width)) + bias[:, None, None]
+    for i in range(3):
+        for j in range(3):
+            cells = padded[:, :, i * dilate : i * dilate + height, j * dilate : j * dilate + width]
+            out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
+    return out if residual is None else out + residual
+
+
+def run(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    **parameters: Any,
+) -> np.ndarray:
+    arrays = [data, winograd.transform_weights(weight)]
+    arrays.append(np.zeros(len(weight)) if bias is None else bias)
+    arrays += [] if residual is None else [residual]
+    inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
+    return winograd.convolve(*inputs, num_filter=len(weight), **parameters).asnumpy()
+
+
+def units(got: np.ndarray, wanted: np.ndarray, data: np.ndarray, weight: np.ndarray) -> float:
+    """The largest error, in units of 2^-24 max|data| sum|weight|."""
+    size = np.abs(data).max() * np.abs(weight.astype(np.float64)).sum((1, 2, 3)).max()
+    return np.abs(got - wanted).max() / (UNIT * size)
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+def error() -> float:
+    """The error of a layer, as `units` has it."""
+    data, weight = numbers(0, 3, 20, 30, 23), numbers(1, 37, 20, 3, 3)
+    wanted = direct(data, weight, np.zeros(37), None, 2)
+    return float(units(run(data, weight, dilate=2), wanted, data, weight))
