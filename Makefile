@@ -32,6 +32,7 @@ demo: build
 
 # First the builds that the tests use, two at a time, because the last files of each leave a core idle.
 VARIANTS := debug hostsim
+test-all: $(VENV)/runtimes
 test-all: VARIANTS += hostsim-asan asan tsan $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
 variants: build
 	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
@@ -50,7 +51,7 @@ cross: $(VENV)/ready
 test test-all check lint analyze pages docs cross wheels check-dist: | $(BIN)/nox
 	$(NOX) -s $@ -- $(ARGS)
 
-checks: variants wheel $(VENV)/lint $(VENV)/docs | $(BIN)/nox
+checks: variants wheel $(VENV)/lint $(VENV)/docs $(if $(ARGS),$(VENV)/runtimes) | $(BIN)/nox
 	$(NOX) $(or $(ARGS),-t push)
 
 # For example ARGS='--python 3.14'; '--tags extremes' takes the newest and the oldest Python.
@@ -129,7 +130,7 @@ $(VENV)/ready: setup.py pyproject.toml
 	$(PIP) --no-deps mxnet==1.9.1 gluoncv==0.10.5
 	@touch $@
 
-$(VENV)/lint $(VENV)/wheel $(VENV)/docs: $(VENV)/ready
+$(VENV)/lint $(VENV)/wheel $(VENV)/docs $(VENV)/runtimes: $(VENV)/ready
 	$(PIP) -e '.[$(@F)]' --no-build-isolation
 	@touch $@
 

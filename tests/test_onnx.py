@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The export to ONNX: graphs, their results in runtimes, and errors.
 
-Models run in onnxruntime; testing/onnx_runtimes/check.py runs them in OpenVINO, too.
+Models run in onnxruntime, by night in OpenVINO, too.
 """
 
 from __future__ import annotations
@@ -64,6 +64,19 @@ def test_graphs_and_their_outputs_are_the_recorded_ones(name, golden, tmp_path):
     assert found == recorded
     assert found["opset"] == {"": 16}
     run = check.onnxruntime(str(path))
+    assert check.differences(run, golden, name) <= check.tolerance(name)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    "name",
+    [name for name in MODELS if not name.endswith("float64")],  # which it computes in float32
+)
+def test_openvino_gives_the_recorded_outputs(name, golden, tmp_path):
+    pytest.importorskip("openvino")
+    path = tmp_path / "model.onnx"
+    MODELS[name].export(path)
+    run = check.openvino(str(path))
     assert check.differences(run, golden, name) <= check.tolerance(name)
 
 

@@ -43,6 +43,12 @@ def test_fresh_random_graphs(tmp_path):
     _check(range(first, first + 4 * len(MAKERS)), tmp_path, zero_sizes=False)
 
 
+@pytest.mark.night
+def test_random_graphs_in_openvino(tmp_path):
+    pytest.importorskip("openvino")
+    _check(range(len(MAKERS)), tmp_path, run=onnx_graphs.openvino)
+
+
 def _check(seeds, folder, **options):
     for seed in seeds:
         difference = onnx_graphs.check(seed, folder / "model.onnx", **options)

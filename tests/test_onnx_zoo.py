@@ -6,19 +6,21 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.onnx_evaluator import run
 
 import gluon_roi
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("gluoncv")
-from testing.onnx_runtimes import zoo  # noqa: E402
+pytest.importorskip("onnxruntime", minversion="1.20")  # older ones lack kernels
+from testing.onnx_runtimes import check, zoo  # noqa: E402
 
 pytestmark = pytest.mark.night
 
 
+@pytest.mark.parametrize("runtime", check.RUNTIMES)
 @pytest.mark.parametrize("family", zoo.FAMILIES)
-def test_family(family, tmp_path):
+def test_family(family, runtime, tmp_path):
+    pytest.importorskip(runtime)
     model = zoo.FAMILIES[family]
     made = zoo.case(model, proposals=100)
     path = tmp_path / "model.onnx"
@@ -32,7 +34,7 @@ def test_family(family, tmp_path):
         assert 300 <= about["short"] < about["max_size"] and set(about["classes"]) >= {"person"}
     else:
         assert not keys and "scores" not in names
-    found = run(path, *made.inputs)
+    found = check.RUNTIMES[runtime](str(path))(*made.inputs)
     if not model.detects:
         assert zoo.differences(found, made.outputs) < 2e-5
         return
