@@ -45,8 +45,13 @@ def test_fresh_random_graphs(tmp_path):
 
 @pytest.mark.night
 def test_random_graphs_in_openvino(tmp_path):
+    """It refuses one in twenty: of arrays without elements, and some with NonMaxSuppression."""
     pytest.importorskip("openvino")
-    _check(range(len(MAKERS)), tmp_path, run=onnx_graphs.openvino)
+    path = tmp_path / "model.onnx"
+    found = [onnx_graphs.check(seed, path, onnx_graphs.openvino) for seed in range(len(MAKERS))]
+    refused = [one.startswith("RuntimeError: Exception from src/") for one in found]
+    assert sum(refused) < len(found) / 10
+    assert not [one for one, is_refused in zip(found, refused) if one and not is_refused]
 
 
 def _check(seeds, folder, **options):
