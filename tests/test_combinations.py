@@ -39,7 +39,8 @@ def amp_orders_here(*arguments):
         sys.argv = [str(SCRIPT), *arguments]
         runpy.run_path(str(SCRIPT))
 
-    return printed(*forked(run), arguments)
+    status, shown, error = forked(run)
+    return printed(status, shown, error, arguments)
 
 
 @pytest.fixture(scope="module")
