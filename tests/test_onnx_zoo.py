@@ -24,7 +24,7 @@ def test_family(family, runtime, tmp_path):
     model = zoo.FAMILIES[family]
     made = zoo.case(model, proposals=100)
     path = tmp_path / "model.onnx"
-    gluon_roi.onnx.export(made.net, list(model.shapes), path)
+    zoo.export(made, model, path)
     written = onnx.load(str(path), load_external_data=False)
     names, keys = ([each.name for each in written.graph.output], written.metadata_props)
     if model.detects:

@@ -45,22 +45,27 @@ def fuse(
 
 
 def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """The symbol with an identity behind outputs that several nodes read, or that leave the graph.
+    """The symbol with an identity behind outputs with which MXNet's fusion goes wrong.
 
-    MXNet's fusion forgets all but one reader of a convolution or a sum. It removes mere copies
-    before, so the identity is BlockGrad.
+    It forgets all but one reader of a convolution or a sum, and the axis of a BatchNorm
+    behind a convolution, and outputs that are read inside. It removes mere copies before, so the
+    identity is BlockGrad.
     """
     nodes = Nodes(symbol_content(symbol))
     readers: collections.Counter = collections.Counter(nodes.heads)
     for number in nodes.needed():
         readers.update(nodes.nodes[number]["inputs"])
     read_inside = {entry for number in nodes.needed() for entry in nodes.nodes[number]["inputs"]}
+    normalized = {
+        nodes.nodes[number]["inputs"][0]
+        for number in nodes.needed()
+        if nodes.nodes[number]["op"] == "BatchNorm"
+    }
     for entry, count in readers.items():
         node = nodes.nodes[entry.node]
-        if count < 2 or node["op"] == "null":
-            continue
         is_output_and_input = entry in nodes.heads and entry in read_inside
-        if node["op"] in _LAYERS or is_output_and_input:
+        is_unsafe_layer = node["op"] in _LAYERS and (count > 1 or entry in normalized)
+        if is_unsafe_layer or is_output_and_input and node["op"] != "null":
             identity = nodes.add("BlockGrad", node["name"])
             nodes.redirect({entry: identity})
             nodes.heads = [identity if head == entry else head for head in nodes.heads]

@@ -36,6 +36,7 @@ class Model(NamedTuple):
     detects: bool = False  # its outputs are detections: classes, scores, boxes
     options: dict = {}
     magnitude: float = 2.0  # of the weights: scores are apart, and boxes finite
+    output_names: tuple = ()  # where several outputs have one name in MXNet
 
 
 def _image(name: str, height: int = 64, width: int = 64, **options: Any) -> Model:
@@ -113,7 +114,11 @@ FAMILIES = {
     "P3D": _clip("p3d_resnet50_kinetics400"),
     "R(2+1)D": _clip("r2plus1d_resnet18_kinetics400"),
     "SlowFast": _clip("slowfast_4x16_resnet50_kinetics400", frames=64),
-    "Monodepth2": _image("monodepth2_resnet18_kitti_mono_640x192", 192, 640),
+    "Monodepth2": Model(
+        "monodepth2_resnet18_kitti_mono_640x192",
+        ((1, 3, 192, 640),),
+        output_names=("disparity3", "disparity2", "disparity1", "disparity0"),
+    ),
     "SiamRPN": Model("siamrpn_alexnet_v2_otb15", ((1, 3, 127, 127), (1, 3, 287, 287))),
 }
 
@@ -167,6 +172,13 @@ def built(model: Model, inputs: list, proposals: int | None = None) -> Any:
     return net
 
 
+def export(made: Case, model: Model, path: str) -> None:
+    import gluon_roi
+
+    names = model.output_names or None
+    gluon_roi.onnx.export(made.net, list(model.shapes), path, output_names=names)
+
+
 def flat(outputs: Any) -> list[np.ndarray]:
     if isinstance(outputs, (list, tuple)):
         return [array for one in outputs for array in flat(one)]
@@ -189,8 +201,6 @@ def detections(outputs: list) -> np.ndarray:
 
 
 def main() -> None:
-    import gluon_roi
-
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", default=list(FAMILIES))
@@ -205,7 +215,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "model.onnx")
             try:
-                gluon_roi.onnx.export(made.net, list(model.shapes), path)
+                export(made, model, path)
             except NotImplementedError as error:
                 print(f"| {family} | `{model.name}` | {error} |", flush=True)
                 continue
