@@ -54,6 +54,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.night
 def test_types(tmp_path):
     """mypy knows each result's kind, and finds wrong calls, even if it is strict."""
     pytest.importorskip("mypy", reason="mypy is not installed")

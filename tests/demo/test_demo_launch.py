@@ -72,6 +72,7 @@ def assert_equals_a_run_of_one_process(last: Path, eight_images: Path, folder: P
     assert scores == pytest.approx(own)
 
 
+@pytest.mark.night
 def test_two_workers_equal_one_process(eight_images, tmp_path):
     last = tmp_path / "run" / "last.ckpt"
     line = train_arguments(eight_images, last.parent, *COMMON, "--steps", "3")
