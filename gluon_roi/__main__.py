@@ -81,6 +81,7 @@ def _switch(
     params: str | None,
     out_params: str | None,
     shape: list[tuple[str, tuple]],
+    no_winograd: bool,
 ) -> int:
     file = files.target("switch: OUT", result)
     read = {"IN": model, "--params": params}
@@ -94,8 +95,14 @@ def _switch(
             params,
             out_params,
             _by_name("switch: --shape", shape),
+            not no_winograd,
         )
-    for option, value in (("--params", params), ("--out-params", out_params), ("--shape", shape)):
+    for option, value in (
+        ("--params", params),
+        ("--out-params", out_params),
+        ("--shape", shape),
+        ("--no-winograd", no_winograd),
+    ):
         if value:
             raise ValueError(f"switch: {option} is for --inference")
     symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
@@ -114,6 +121,7 @@ def _switch_for_inference(
     params: str | None,
     out_params: str | None,
     shapes: dict[str, tuple],
+    winograd: bool,
 ) -> int:
     """Write the symbol and the parameters that inference needs."""
     if params is None or out_params is None:
@@ -128,7 +136,7 @@ def _switch_for_inference(
         raise ValueError(f"switch: --out-params: expected another file than OUT, got {out}")
     values = files.read_parameters("switch: --params", params)
     switched = models.switch_for_inference(model, bad_index, rois_only)
-    converted = convert_symbol(switched, values, shapes)
+    converted = convert_symbol(switched, values, shapes, winograd)
     with files.replacing("switch: --out-params", out, "the parameters") as stream:
         mx.nd.save(stream.name, converted.parameters)
     with files.replacing("switch: OUT", file, "the symbol") as stream:
@@ -254,6 +262,7 @@ def _parser() -> _Parser:
     sub.add_argument("--out-params", metavar="FILE", help="file of parameters to write")
     shapes: dict[str, Any] = {"type": _sizes, "action": "append", "default": []}
     sub.add_argument("--shape", **shapes, metavar="NAME=SIZES", help="usual: data=1,3,600,800")
+    sub.add_argument("--no-winograd", action="store_true", help="smaller files, but slower")
 
     sub = command("export", _export, "write a model to an ONNX file")
     sub.add_argument("model", metavar="SYMBOL", help="symbol file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -81,6 +82,19 @@ def test_results_and_passes():
     counts = dict(zip(("doubles", "norms", "deconvolutions", "strided"), changes(net).values()))
     assert counts == {"doubles": 0, "norms": 1, "deconvolutions": 1, "strided": 1}
     assert gluon_roi.count(net)["_gluon_roi_ROIAlign"] == 1
+
+
+def test_without_winograd():
+    net, x = made(), batch()
+    expected = net(*x)
+    gluon_roi.optimize(net, *x, inference=True, winograd=False)
+    assert_near(net(*x), expected)
+    assert not any("Winograd" in what for what in changes(net))
+    net.norm.running_var.set_data(mx.nd.ones(128) * 2)
+    net(*x)
+    assert not any("Winograd" in what for what in changes(net))
+    with pytest.raises(TypeError, match="^optimize: winograd=False is for inference=True"):
+        gluon_roi.optimize(net, *x, winograd=False)
 
 
 @pytest.mark.parametrize("sizes", [(3, 24, 36), (1, 7, 5), (2, 65, 33)])
@@ -307,11 +321,19 @@ def test_command_line(files, tmp_path, capsys):
     assert "BatchNorm folded into weights: 1" in printed
     block = gluon.SymbolBlock.imports(out, ["data0", "data1"], out_params)
     assert_near(block(*x), expected)
+    small, small_params = str(tmp_path / "small-symbol.json"), str(tmp_path / "small.params")
+    line = ["switch", symbol, small, "--inference", "--params", params, "--out-params"]
+    assert main([*line, small_params, "--no-winograd"]) == 0
+    assert "WinogradConvolution" in Path(out).read_text(encoding="utf-8")
+    assert "Winograd" not in Path(small).read_text(encoding="utf-8") + capsys.readouterr().out
+    block = gluon.SymbolBlock.imports(small, ["data0", "data1"], small_params)
+    assert_near(block(*x), expected)
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
+        (["--no-winograd"], "switch: --no-winograd is for --inference"),
         (["--inference"], "switch: --inference changes the parameters too: expected --params"),
         (["--params", "P"], "switch: --params is for --inference"),
         (["--inference", "--params", "P", "--out-params", "P"], "another file than --params"),

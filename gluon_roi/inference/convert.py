@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple
 
 import mxnet as mx
 
@@ -53,7 +53,7 @@ def convert(
     symbol: mx.sym.Symbol,
     parameters: Mapping[str, mx.nd.NDArray],
     inputs: Mapping[str, Any],
-    passes: Sequence[Pass] = PASSES,
+    winograd: bool = True,
 ) -> Converted:
     """Convert a symbol for inference on a CPU.
 
@@ -65,7 +65,10 @@ def convert(
     inputs : dict of str to NDArray or tuple of int
         Inputs of a call, or their shapes, as far as they are known. The converted symbol takes
         others too.
+    winograd : bool
+        Whether to use Winograd's algorithm, whose weights take four times the memory.
     """
+    passes = [step for step in PASSES if winograd or step.change is not use_winograd]
     shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}
     types = {name: value.dtype for name, value in inputs.items() if hasattr(value, "dtype")}
     graph = InferenceGraph(symbol, parameters, shapes, types)

@@ -39,6 +39,7 @@ def convert_symbol(
     symbol: mx.sym.Symbol,
     params: Mapping[str, mx.nd.NDArray],
     shapes: Mapping[str, Sequence[int]],
+    winograd: bool,
 ) -> Converted:
     """Convert a symbol. Names keep the prefixes arg: and aux: if `params` has them."""
     has_prefixes = any(name.startswith(_PREFIXES) for name in params)
@@ -53,7 +54,7 @@ def convert_symbol(
                 f"optimize: shapes: the symbol has no input {name!r}, expected one of "
                 f"{', '.join(inputs)}"
             )
-    converted = convert(symbol, values, shapes)
+    converted = convert(symbol, values, shapes, winograd)
     states = set(converted.symbol.list_auxiliary_states())
     arrays = {
         (("aux:" if name in states else "arg:") if has_prefixes else "") + name: value

@@ -19,16 +19,18 @@ _READERS_AND_WRITERS = ("data", "list_data", "set_data", "_init_impl", "cast")
 _WATCHERS = "_gluon_roi_watchers"
 
 
-def use_converted(network: gluon.HybridBlock, *inputs: Any) -> dict[str, int]:
+def use_converted(network: gluon.HybridBlock, *inputs: Any, winograd: bool) -> dict[str, int]:
     """Let calls of a network run its converted graph; return what the passes changed.
 
     Parameters
     ----------
     network : mxnet.gluon.HybridBlock
         Hybridized, and run once with `inputs`.
+    winograd : bool
+        Whether to use Winograd's algorithm.
     """
     restore_original(network)
-    calls = ConvertedCall(network)
+    calls = ConvertedCall(network, winograd)
     changes = calls.convert(*inputs)
     network._call_cached_op = calls
     return changes
@@ -61,8 +63,9 @@ class ConvertedCall:
     come here, so they have the original graph.
     """
 
-    def __init__(self, network: gluon.HybridBlock) -> None:
+    def __init__(self, network: gluon.HybridBlock, winograd: bool) -> None:
         self._network = network
+        self._winograd = winograd
         self._compiled: dict[mx.Context, _CompiledGraph] = {}
         self._must_compare = True
         self._digest = b""
@@ -104,7 +107,7 @@ class ConvertedCall:
         if form != network._in_format:
             return None
         if context not in self._compiled:
-            self._compiled[context] = _CompiledGraph(network, given, context)
+            self._compiled[context] = _CompiledGraph(network, given, context, self._winograd)
         return self._compiled[context]
 
     def _forget_changed_parameters(self) -> None:
@@ -132,7 +135,9 @@ class ConvertedCall:
 class _CompiledGraph:
     """The converted graph on one context, compiled."""
 
-    def __init__(self, network: gluon.HybridBlock, given: list, context: mx.Context) -> None:
+    def __init__(
+        self, network: gluon.HybridBlock, given: list, context: mx.Context, winograd: bool
+    ) -> None:
         variables, symbol = network._cached_graph
         names = [variable.name for variable in variables]
         parameters = {
@@ -141,7 +146,7 @@ class _CompiledGraph:
             if name in set(symbol.list_inputs())
         }
         inputs = [value for value in given if value is not None]
-        converted: Converted = convert(symbol, parameters, dict(zip(names, inputs)))
+        converted: Converted = convert(symbol, parameters, dict(zip(names, inputs)), winograd)
         self.changes = converted.changes
         listed = converted.symbol.list_inputs()
         #: For each input of the graph, the index of a call's argument, or a parameter's array.

@@ -9,7 +9,7 @@ The operator is WinogradConvolution (src/ops/winograd_convolution.h). A tile of 
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -75,26 +75,31 @@ def transform_weights(weight: np.ndarray) -> np.ndarray:
     >>> transform_weights(np.ones((20, 3, 3, 3))).shape
     (36, 2, 3, 16)
     """
-    points = _transform(weight)
-    outputs, channels = points.shape[:2]
-    blocks = -(-outputs // BLOCK)
-    packed = np.zeros((36, blocks * BLOCK, channels), np.float32)
-    packed[:, :outputs] = points.reshape(outputs, channels, 36).transpose(2, 0, 1)
-    packed = packed.reshape(36, blocks, BLOCK, channels).swapaxes(2, 3)
-    return np.ascontiguousarray(packed)
+    weight = _checked(weight)
+    outputs, channels = weight.shape[:2]
+    packed = np.zeros((36, -(-outputs // BLOCK), channels, BLOCK), np.float32)
+    for number, points in enumerate(_transformed_blocks(weight)):
+        packed[:, number, :, : len(points)] = points.reshape(len(points), channels, 36).T
+    return packed
 
 
-def _transform(weight: np.ndarray) -> np.ndarray:
-    """G w G', (O, C, 6, 6), float64."""
+def _checked(weight: np.ndarray) -> np.ndarray:
     weight = np.asarray(weight)
     if weight.ndim != 4 or weight.shape[2:] != (3, 3):
         raise ValueError(
             f"WinogradConvolution: weight has shape {weight.shape}, expected (O, C, 3, 3)"
         )
-    # As one product of matrices, which takes a tenth of the time of one for each kernel.
-    with np.errstate(invalid="ignore"):
-        points = weight.reshape(-1, 9).astype(np.float64) @ np.kron(G, G).T
-    return points.reshape(*weight.shape[:2], 6, 6)
+    return weight
+
+
+def _transformed_blocks(weight: np.ndarray) -> Iterator[np.ndarray]:
+    """G w G' of 16 outputs at a time, (16, C, 6, 6), float64: the whole may take hundreds of MB."""
+    for start in range(0, len(weight), BLOCK):
+        block = weight[start : start + BLOCK]
+        # As one product of matrices, which takes a tenth of the time of one for each kernel.
+        with np.errstate(invalid="ignore"):
+            points = block.reshape(-1, 9).astype(np.float64) @ np.kron(G, G).T
+        yield points.reshape(*block.shape[:2], 6, 6)
 
 
 def amplification(weight: np.ndarray) -> float:
@@ -157,10 +162,13 @@ def error_bound(weight: np.ndarray) -> float:
 
 def _terms(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each output, its largest sum of absolute terms for max|data| = 1, and sum|weight|."""
-    points = np.abs(_transform(weight)).sum(axis=1)
+    weight = _checked(weight)
     maps = np.abs(B).sum(axis=0)
-    terms = np.abs(A).T @ (points * np.outer(maps, maps)) @ np.abs(A)
-    return terms.max(axis=(1, 2)), np.abs(np.asarray(weight, np.float64)).sum(axis=(1, 2, 3))
+    terms = [np.zeros(0)]
+    for points in _transformed_blocks(weight):
+        sums = np.abs(points).sum(axis=1) * np.outer(maps, maps)
+        terms.append((np.abs(A).T @ sums @ np.abs(A)).max(axis=(1, 2)))
+    return np.concatenate(terms), np.abs(np.asarray(weight, np.float64)).sum(axis=(1, 2, 3))
 
 
 def count_tiles(data_shape: Sequence[int], dilate: int = 1) -> int:

@@ -59,6 +59,7 @@ def optimize(
     inference: Literal[True],
     params: Mapping[str, mx.nd.NDArray] | PathLike,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    winograd: bool = True,
 ) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]: ...
 @overload
 def optimize(
@@ -67,6 +68,7 @@ def optimize(
     bad_index: str = "error",
     rois_only: bool = False,
     inference: bool = False,
+    winograd: bool = True,
     **flags: Any,
 ) -> Model: ...
 def optimize(
@@ -77,6 +79,7 @@ def optimize(
     inference: bool = False,
     params: Any = None,
     shapes: Any = None,
+    winograd: bool = True,
     **flags: Any,
 ) -> Any:
     """Switch MXNet's detection operators in a symbol or network to the operators of this package.
@@ -110,6 +113,9 @@ def optimize(
     shapes : dict of str to tuple of int, optional
         For a symbol with `inference=True`: typical shapes of its inputs, used to choose an
         algorithm for each layer.
+    winograd : bool
+        With `inference=True`: whether to use Winograd's algorithm. Its weights take four times the
+        memory; False saves it, and is slower.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
         options of that backend. A hybridized network keeps its other flags.
@@ -151,6 +157,8 @@ def optimize(
     1
     """
     options = Options.checked("optimize", bad_index, rois_only)
+    if not (winograd or inference):
+        raise TypeError("optimize: winograd=False is for inference=True")
     if isinstance(model, (str, os.PathLike)):
         model = load_symbol("optimize", read_symbol("optimize", model))
     if isinstance(model, Symbol):
@@ -162,7 +170,9 @@ def optimize(
             _check_any(used, "symbol", options)
         switched = _switch_and_fuse(symbol_content(model), model, options, in_network=False)
         _warn_of_python(used)
-        return convert_symbol(switched, values, shapes or {})[:2] if inference else switched
+        if not inference:
+            return switched
+        return convert_symbol(switched, values, shapes or {}, winograd)[:2]
     if not isinstance(model, gluon.Block):
         raise TypeError(f"optimize: {EXPECTED}, got {type(model)}")
     if params is not None or shapes is not None:
@@ -188,7 +198,7 @@ def optimize(
         model(*inputs)
         used = count_for("optimize", model)
         if inference:
-            use_converted(model, *inputs)
+            use_converted(model, *inputs, winograd=winograd)
         else:
             _check_any(used, "network", options)
     except BaseException:
