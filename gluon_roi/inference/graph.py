@@ -183,6 +183,7 @@ class InferenceGraph(Nodes):
 
         The new node gets the old node's name, so that outputs of the symbol keep their names, and
         its shape or type in each dict of `known`, so that a pass can replace what reads it, too.
+        Parameters that nothing reads any more are dropped, which may be hundreds of MB.
         """
         for values in known:
             if old in values:
@@ -190,6 +191,8 @@ class InferenceGraph(Nodes):
         self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
         self.redirect({old: new})
         self.heads = [new if head == old else head for head in self.heads]
+        names = {self.nodes[number]["name"] for number in self.needed()}
+        self.parameters = {name: self.parameters[name] for name in self.parameters if name in names}
 
     def _unused(self, name: str) -> str:
         """The name, or with a number behind it if a node has it."""

@@ -30,6 +30,8 @@ def use_converted(network: gluon.HybridBlock, *inputs: Any, winograd: bool) -> d
         Whether to use Winograd's algorithm.
     """
     restore_original(network)
+    # Frees the memory of its call, for maps and outputs. Gluon compiles the graph again if needed.
+    network._cached_op = None
     calls = ConvertedCall(network, winograd)
     changes = calls.convert(*inputs)
     network._call_cached_op = calls
