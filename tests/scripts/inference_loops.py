@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares random networks with loops before and after their conversion for inference.
+
+    MXNET_ENGINE_TYPE=NaiveEngine python tests/scripts/inference_loops.py 0 200
+
+prints what differs, for each seed from the first number on to the one before the second.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from test_inference_random import winograd, wrong_networks  # noqa: E402
+
+if __name__ == "__main__":
+    winograd.pays = lambda *sizes: True  # Winograd's algorithm for layers of any size
+    print(json.dumps(wrong_networks(range(int(sys.argv[1]), int(sys.argv[2])), loops=True)))
