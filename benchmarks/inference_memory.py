@@ -21,7 +21,9 @@ from typing import Any, Callable
 
 import numpy as np
 
-WAYS = ("switched", "inference", "onnxruntime", "OpenVINO")
+#: Of MXNet: with a network and with files; then of runtimes, with files.
+OURS = ("switched", "inference", "winograd=False")
+OTHERS = ("onnxruntime", "OpenVINO")
 
 
 def hybridized(name: str) -> tuple[Any, list]:
@@ -40,7 +42,8 @@ def call_network(name: str, way: str) -> None:
     import gluon_roi
 
     net, inputs = hybridized(name)
-    gluon_roi.optimize(net, *inputs, inference=way == "inference", static_alloc=True)
+    options = {"inference": way != "switched", "winograd": way != "winograd=False"}
+    gluon_roi.optimize(net, *inputs, **options, static_alloc=True)
     for _ in range(3):
         net(*inputs)
         mx.nd.waitall()
@@ -59,20 +62,22 @@ def write_files(name: str, folder: str) -> None:
     symbol, arguments, states = mx.model.load_checkpoint(f"{folder}/switched", 0)
     names = sorted(set(symbol.list_inputs()) - {*arguments, *states})
     shapes = dict(zip(names, (x.shape for x in inputs)))
-    converted, arrays = gluon_roi.optimize(
-        f"{folder}/switched-symbol.json",
-        params=f"{folder}/switched-0000.params",
-        inference=True,
-        shapes=shapes,
-    )
-    converted.save(f"{folder}/inference-symbol.json")
-    mx.nd.save(f"{folder}/inference-0000.params", arrays)
+    for way in OURS[1:]:
+        converted, arrays = gluon_roi.optimize(
+            f"{folder}/switched-symbol.json",
+            params=f"{folder}/switched-0000.params",
+            inference=True,
+            shapes=shapes,
+            winograd=way != "winograd=False",
+        )
+        converted.save(f"{folder}/{way}-symbol.json")
+        mx.nd.save(f"{folder}/{way}-0000.params", arrays)
     np.savez(f"{folder}/inputs.npz", **dict(zip(names, (x.asnumpy() for x in inputs))))
 
 
 def call_files(way: str, folder: str) -> None:
     inputs = dict(np.load(f"{folder}/inputs.npz"))
-    call = _load_symbol(f"{folder}/{way}", inputs) if way in WAYS[:2] else _load_onnx(way, folder)
+    call = _load_symbol(f"{folder}/{way}", inputs) if way in OURS else _load_onnx(way, folder)
     for _ in range(3):
         call(inputs)
 
@@ -114,14 +119,15 @@ def main() -> None:
         return
     from .onnx import MODELS
 
-    columns = [f"{way}, network" for way in WAYS[:2]] + [f"{way}, files" for way in WAYS]
+    of_files = (*OURS, *OTHERS)
+    columns = [f"{way}, network" for way in OURS] + [f"{way}, files" for way in of_files]
     print(f"| model | {' | '.join(columns)} |")
     print("|---" * (1 + len(columns)) + "|", flush=True)
     for name in options.only or MODELS:
-        cells = [measure("network", name, way) for way in WAYS[:2]]
+        cells = [measure("network", name, way) for way in OURS]
         with tempfile.TemporaryDirectory() as folder:
             measure("write", name, folder)
-            cells += [measure("files", way, folder) for way in WAYS]
+            cells += [measure("files", way, folder) for way in of_files]
         print(f"| {MODELS[name].title} | {' | '.join(cells)} |", flush=True)
 
 
