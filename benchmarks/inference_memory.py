@@ -42,7 +42,7 @@ def call_network(name: str, way: str) -> None:
     import gluon_roi
 
     net, inputs = hybridized(name)
-    options = {"inference": way != "switched", "winograd": way != "winograd=False"}
+    options: dict[str, Any] = {"inference": way != "switched", "winograd": way != "winograd=False"}
     gluon_roi.optimize(net, *inputs, **options, static_alloc=True)
     for _ in range(3):
         net(*inputs)
