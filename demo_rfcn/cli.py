@@ -159,7 +159,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callab
 
 @functools.lru_cache(maxsize=None)
 def make_parser() -> Parser:
-    """Return the parser of all commands."""
+    """Return the parser of all commands, which keeps nothing of a line that it has read."""
     parser = Parser(
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )

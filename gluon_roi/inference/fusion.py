@@ -47,9 +47,9 @@ def fuse(
 def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """The symbol with an identity behind outputs with which MXNet's fusion goes wrong.
 
-    It forgets all but one reader of a convolution or a sum, and the axis of a BatchNorm
-    behind a convolution, and outputs that are read inside. It removes mere copies before, so the
-    identity is BlockGrad.
+    It forgets all but one reader of a convolution or a sum, the axis of a BatchNorm behind a
+    convolution, and outputs of the graph that are also read in it. It removes mere copies before,
+    so the identity is BlockGrad.
     """
     nodes = Nodes(symbol_content(symbol))
     readers: collections.Counter = collections.Counter(nodes.heads)
