@@ -21,9 +21,14 @@ from typing import Any, Callable
 
 import numpy as np
 
-#: Of MXNet: with a network and with files; then of runtimes, with files.
-OURS = ("switched", "inference", "winograd=False")
-OTHERS = ("onnxruntime", "OpenVINO")
+#: Options of optimize; a network and its files are measured.
+OURS: dict[str, dict[str, Any]] = {
+    "switched": {},
+    "inference": {"inference": True},
+    "winograd=False": {"inference": True, "winograd": False},
+}
+#: Only files are measured.
+RUNTIMES = ("onnxruntime", "OpenVINO")
 
 
 def hybridized(name: str) -> tuple[Any, list]:
@@ -42,8 +47,7 @@ def call_network(name: str, way: str) -> None:
     import gluon_roi
 
     net, inputs = hybridized(name)
-    options: dict[str, Any] = {"inference": way != "switched", "winograd": way != "winograd=False"}
-    gluon_roi.optimize(net, *inputs, **options, static_alloc=True)
+    gluon_roi.optimize(net, *inputs, **OURS[way], static_alloc=True)
     for _ in range(3):
         net(*inputs)
         mx.nd.waitall()
@@ -62,13 +66,12 @@ def write_files(name: str, folder: str) -> None:
     symbol, arguments, states = mx.model.load_checkpoint(f"{folder}/switched", 0)
     names = sorted(set(symbol.list_inputs()) - {*arguments, *states})
     shapes = dict(zip(names, (x.shape for x in inputs)))
-    for way in OURS[1:]:
+    for way in ("inference", "winograd=False"):
         converted, arrays = gluon_roi.optimize(
             f"{folder}/switched-symbol.json",
             params=f"{folder}/switched-0000.params",
-            inference=True,
             shapes=shapes,
-            winograd=way != "winograd=False",
+            **OURS[way],
         )
         converted.save(f"{folder}/{way}-symbol.json")
         mx.nd.save(f"{folder}/{way}-0000.params", arrays)
@@ -94,9 +97,9 @@ def _load_symbol(prefix: str, inputs: dict[str, np.ndarray]) -> Callable[[dict],
 
 
 def _load_onnx(way: str, folder: str) -> Callable[[dict], Any]:
-    from testing.onnx_runtimes.check import RUNTIMES
+    from testing.onnx_runtimes import check
 
-    run = RUNTIMES[way.lower()](f"{folder}/model.onnx", 1)
+    run = check.RUNTIMES[way.lower()](f"{folder}/model.onnx", 1)
     return lambda inputs: run(*inputs.values())
 
 
@@ -119,7 +122,7 @@ def main() -> None:
         return
     from .onnx import MODELS
 
-    of_files = (*OURS, *OTHERS)
+    of_files = (*OURS, *RUNTIMES)
     columns = [f"{way}, network" for way in OURS] + [f"{way}, files" for way in of_files]
     print(f"| model | {' | '.join(columns)} |")
     print("|---" * (1 + len(columns)) + "|", flush=True)
