@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Callable
 
 from support.graphs import graph
-from support.onnx_evaluator import run
+from support.onnx_evaluator import RUNS, run
 
 #: What the exporter refuses: free sizes that a graph does not have, and integers where ONNX's
 #: operator takes floats only.
@@ -51,20 +51,14 @@ def check(seed: int, path: Path, run: Callable = run, zero_sizes: bool = True) -
     return made.compare(found)
 
 
-def openvino(path: Path, *inputs: object) -> list:
-    from testing.onnx_runtimes import check
-
-    return check.openvino(str(path))(*inputs)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-zero-sizes", action="store_true", help="which MXNet may not survive")
-    parser.add_argument("--runtime", choices=("onnxruntime", "openvino"), default="onnxruntime")
+    parser.add_argument("--runtime", choices=RUNS, default="onnxruntime")
     arguments = parser.parse_args()
-    call = openvino if arguments.runtime == "openvino" else run
+    call = RUNS[arguments.runtime]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(arguments.seed, arguments.seed + arguments.graphs):

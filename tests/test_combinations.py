@@ -19,37 +19,36 @@ import gluon_roi
 SCRIPT = Path(__file__).parent / "scripts/amp_orders.py"
 
 
-def amp_orders(*arguments):
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return printed(done.returncode, done.stdout, done.stderr, arguments)
+def amp_orders(dtype, order):
+    """What the script prints, in a process of its own, because AMP cannot be undone.
 
+    Where gluon_roi is imported first, that is a child of this process, which has imported it.
+    """
+    arguments = [str(SCRIPT), dtype, *order.split()]
 
-def printed(status, shown, error, arguments):
-    if "mkldnn_convolution.cc" in error and "bfloat16" in arguments:
+    def run():
+        sys.argv = arguments
+        runpy.run_path(str(SCRIPT))
+
+    if order.startswith("import"):
+        status, shown, error = forked(run)
+    else:
+        command = [sys.executable, "-W", "ignore", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        status, shown, error = done.returncode, done.stdout, done.stderr
+    if "mkldnn_convolution.cc" in error and dtype == "bfloat16":
         pytest.skip("this processor has no bfloat16 convolutions")
     assert status == 0, error
     return json.loads(shown)
 
 
-def amp_orders_here(*arguments):
-    """The same where gluon_roi is imported already, in a child: AMP stays in its process."""
-
-    def run():
-        sys.argv = [str(SCRIPT), *arguments]
-        runpy.run_path(str(SCRIPT))
-
-    status, shown, error = forked(run)
-    return printed(status, shown, error, arguments)
-
-
 @pytest.fixture(scope="module")
 def without_amp():
-    return amp_orders_here("float32", "import", "switch")
+    return amp_orders("float32", "import switch")
 
 
 def orders(*by_day, night):
-    """Orders of the steps, each in a process of its own."""
+    """Orders of the steps; some are for the night."""
     return [*by_day, *(pytest.param(order, marks=pytest.mark.night) for order in night)]
 
 
@@ -58,8 +57,7 @@ def orders(*by_day, night):
 )
 def test_amp_in_bfloat16(order, without_amp):
     """Outputs and gradients, within the 8 bits of bfloat16, and not those of float32."""
-    run = amp_orders_here if order == "import amp switch" else amp_orders
-    found = run("bfloat16", *order.split())
+    found = amp_orders("bfloat16", order)
     assert found.keys() == without_amp.keys() and len(found) == 15
     for way, values in found.items():
         for value, plain in zip(values, without_amp[way]):
@@ -70,8 +68,7 @@ def test_amp_in_bfloat16(order, without_amp):
 @pytest.mark.parametrize("order", orders("import switch amp", night=["amp import", "import amp"]))
 def test_amp_in_float16(order):
     """MXNet has no convolution in float16 for the CPU; types are inferred without one."""
-    run = amp_orders_here if order.startswith("import") else amp_orders
-    types = run("float16", *order.split())
+    types = amp_orders("float16", order)
     assert len(types) == (15 if "switch" in order else 12)
     # MXNet's ROIAlign takes the widest type of maps and boxes; ours pools maps of float16 as well.
     for way, dtype in types.items():

@@ -14,7 +14,6 @@ import sys
 import zipfile
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import mxnet as mx
@@ -275,8 +274,8 @@ ENDS = {
 }
 
 
-def run_here(*line, cwd):
-    """`program` in a child of this process, where Python would start anew."""
+def run_in_child(*line, cwd):
+    """`program("run", ...)` in a child of this process, which saves a start of Python."""
 
     def run():
         try:
@@ -285,18 +284,18 @@ def run_here(*line, cwd):
             sys.excepthook(type(error), error, error.__traceback__)  # as Python does at its end
             return 1
 
-    return SimpleNamespace(**dict(zip(("returncode", "stdout", "stderr"), forked(run, cwd))))
+    return subprocess.CompletedProcess(line, *forked(run, cwd))
 
 
 @pytest.mark.parametrize(
-    "name, start",
-    [pytest.param("names", run_here, id="names here")]
+    "name, run_program",
+    [pytest.param("names", run_in_child, id="names in a child")]
     + [
         pytest.param(name, partial(program, "run"), marks=pytest.mark.night, id=name)
         for name in ENDS
     ],
 )
-def test_run_ends_and_reports_as_python_does(name, start, tmp_path):
+def test_run_ends_and_reports_as_python_does(name, run_program, tmp_path):
     """The same text, to the byte, and the same status: no frame of this package."""
     (tmp_path / "sub").mkdir()
     script = Path("sub", "program.py")
@@ -304,13 +303,13 @@ def test_run_ends_and_reports_as_python_does(name, start, tmp_path):
     python = subprocess.run(
         [sys.executable, str(script), "a"], capture_output=True, text=True, cwd=tmp_path
     )
-    ours = start(script, "a", cwd=tmp_path)
+    actual = run_program(script, "a", cwd=tmp_path)
     expected = python.stdout
     if name == "names" and sys.version_info < (3, 9):
         expected = expected.replace(f"{script} [", f"{tmp_path / script} [", 1)
-    assert (ours.returncode, ours.stdout) == (python.returncode, expected)
+    assert (actual.returncode, actual.stdout) == (python.returncode, expected)
     if sys.version_info >= (3, 9):  # an older Python shows the path as given
-        assert ours.stderr == python.stderr
+        assert actual.stderr == python.stderr
 
 
 @pytest.mark.night

@@ -13,12 +13,13 @@ from support.inference_networks import outputs_of
 from gluon_roi.inference import convert
 
 S = mx.sym
-#: Values of the variables that the symbols below use.
+#: Shapes of the variables of the symbols below.
 SHAPES = {
     "data": (1, 16, 12, 16),
     "low": (1, 16, 3, 3),
     "high": (1, 16, 5, 5),
     "weight": (16, 16, 3, 3),
+    "data_weight": (16, 16, 3, 3),
     "flat_weight": (16, 144),
     "square": (16, 16, 1, 1),
     "bias": (16,),
@@ -27,19 +28,16 @@ SHAPES = {
     "mean": (16,),
     "variance": (16,),
     "dense_weight": (16, 12),
-    "kernel": (1, 1, 3, 3),
     "up_weight": (16, 1, 4, 4),
+    "norm_folded_weight": (1, 1, 1, 1),
 }
-#: Everything else is a parameter.
-INPUTS = ("data", "low", "high")
+#: Names of inputs; the other variables are parameters.
+INPUTS = ("data", "low", "high", "data_weight")
 
+_random = np.random.RandomState(0)
+VALUES = {name: mx.nd.array(_random.uniform(0.5, 1, shape)) for name, shape in SHAPES.items()}
 
-def values() -> dict[str, mx.nd.NDArray]:
-    random = np.random.RandomState(0)
-    return {name: mx.nd.array(random.uniform(0.5, 1, shape)) for name, shape in SHAPES.items()}
-
-
-DATA, LOW, HIGH, WEIGHT = map(S.var, (*INPUTS, "weight"))
+DATA, LOW, HIGH, WEIGHT = map(S.var, ("data", "low", "high", "weight"))
 
 
 def convolution(data: Any = DATA, weight: Any = WEIGHT, side: int = 3) -> Any:
@@ -115,51 +113,45 @@ KEPT: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
+def convert_and_compare(symbol: Any) -> convert.Converted:
+    """Convert a symbol, and check that its outputs stay the same but for rounding."""
+    values = {name: value for name, value in VALUES.items() if name in symbol.list_inputs()}
+    inputs = {name: values[name] for name in INPUTS if name in values}
+    params = {name: value for name, value in values.items() if name not in INPUTS}
+    converted = convert.convert(symbol, params, inputs)
+    expected = outputs_of(symbol, params, inputs)
+    actual = outputs_of(converted.symbol, converted.parameters, inputs)
+    for value, expected_value in zip(actual, expected):
+        np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
+    return converted
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_kept(name):
     what, make = KEPT[name]
-    symbol, known = make(), values()
-    known["data_weight"] = known["weight"]
-    used = symbol.list_inputs()
-    inputs = {k: known[k] for k in (*INPUTS, "data_weight") if k in used}
-    params = {k: v for k, v in known.items() if k in used and k not in inputs}
-    made = convert.convert(symbol, params, inputs)
-    assert made.changes[what] == 0
-    before, after = (
-        outputs_of(one, arrays, inputs)
-        for one, arrays in ((symbol, params), (made.symbol, made.parameters))
-    )
-    for one, other in zip(before, after):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert convert_and_compare(make()).changes[what] == 0
 
 
 def test_weights_that_the_graph_computes_are_folded():
-    """As those of a deformable convolution, which the graph reshapes; a name is taken already."""
+    """A deformable convolution's weights, for instance, are reshaped in the graph.
+
+    The name of the folded weights is already in use here, so they get another one.
+    """
     weight = S.reshape(S.var("flat_weight"), shape=(16, 16, 3, 3))
     symbol = norm(convolution(weight=weight), name="norm")
-    symbol = S.broadcast_mul(symbol, S.var("norm_folded_weight", shape=(1, 1, 1, 1)))
-    known = values()
-    params = {k: v for k, v in known.items() if k in symbol.list_inputs() and k != "data"}
-    params["norm_folded_weight"] = mx.nd.ones((1, 1, 1, 1)) * 2
-    inputs = {"data": known["data"]}
-    made = convert.convert(symbol, params, inputs)
-    assert made.changes[NORMS] == 1
-    (before,), (after,) = (
-        outputs_of(symbol, params, inputs),
-        outputs_of(made.symbol, made.parameters, inputs),
-    )
-    np.testing.assert_allclose(before, after, rtol=1e-5)
-    assert made.parameters["norm_folded_weight"].shape == (1, 1, 1, 1)
+    symbol = S.broadcast_mul(symbol, S.var("norm_folded_weight"))
+    converted = convert_and_compare(symbol)
+    assert converted.changes[NORMS] == 1
+    assert converted.parameters["norm_folded_weight"].shape == SHAPES["norm_folded_weight"]
 
 
 def test_without_mxnets_fusion(monkeypatch):
     """A build of MXNet without oneDNN."""
     monkeypatch.setattr(mx.runtime, "Features", _NoFeatures)
-    symbol, known = S.relu(convolution(weight=S.var("square"), side=1)), values()
-    params = {k: v for k, v in known.items() if k in symbol.list_inputs() and k != "data"}
-    made = convert.convert(symbol, params, {"data": known["data"]})
-    assert made.changes["nodes fused by MXNet"] == 0
-    assert made.symbol.list_arguments() == symbol.list_arguments()
+    symbol = S.relu(convolution(weight=S.var("square"), side=1))
+    converted = convert_and_compare(symbol)
+    assert converted.changes["nodes fused by MXNet"] == 0
+    assert converted.symbol.list_arguments() == symbol.list_arguments()
 
 
 class _NoFeatures:

@@ -6,18 +6,18 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.onnx_evaluator import RUNS
 
 import gluon_roi
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("gluoncv")
-pytest.importorskip("onnxruntime", minversion="1.20")  # older ones lack kernels
-from testing.onnx_runtimes import check, zoo  # noqa: E402
+from testing.onnx_runtimes import zoo  # noqa: E402
 
 pytestmark = pytest.mark.night
 
 
-@pytest.mark.parametrize("runtime", check.RUNTIMES)
+@pytest.mark.parametrize("runtime", RUNS)
 @pytest.mark.parametrize("family", zoo.FAMILIES)
 def test_family(family, runtime, tmp_path):
     pytest.importorskip(runtime)
@@ -34,7 +34,7 @@ def test_family(family, runtime, tmp_path):
         assert 300 <= about["short"] < about["max_size"] and set(about["classes"]) >= {"person"}
     else:
         assert not keys and "scores" not in names
-    found = check.RUNTIMES[runtime](str(path))(*made.inputs)
+    found = RUNS[runtime](path, *made.inputs)
     if not model.detects:
         assert zoo.differences(found, made.outputs) < 2e-5
         return

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short forms of the tests in docs/reliability.md: hostile calls, a soak, the debug build."""
 
-import ctypes
 import importlib
 import os
 import re
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from operators import ROWS
 from support.cases import row_id
 from support.processes import forked
+from support.threads import openmp_threads
 
 import gluon_roi
 from testing import c_api
@@ -72,11 +72,8 @@ def test_soak():
 def debug() -> Iterator[str]:
     """The library, for three threads in this process."""
     folder = script("build_tools/presets.py", "debug").splitlines()[-1]
-    openmp = ctypes.CDLL("libgomp.so.1")
-    before = openmp.omp_get_max_threads()
-    openmp.omp_set_num_threads(3)
-    yield f"{folder}/libgluon_roi.so"
-    openmp.omp_set_num_threads(before)
+    with openmp_threads(3):
+        yield f"{folder}/libgluon_roi.so"
 
 
 def test_programs_of_ctest(debug):

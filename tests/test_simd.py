@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 from support import digests
 from support.simd_levels import LEVELS
+from support.threads import openmp_threads
 
 pytestmark = pytest.mark.slow
 
@@ -39,17 +37,6 @@ def results(level: str, threads: int, *options: str) -> dict:
     return found
 
 
-@contextlib.contextmanager
-def threads_here(count: int) -> Iterator[None]:
-    openmp = ctypes.CDLL("libgomp.so.1")
-    before = openmp.omp_get_max_threads()
-    openmp.omp_set_num_threads(count)
-    try:
-        yield
-    finally:
-        openmp.omp_set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def lowest() -> dict:
     """At the lowest level, with three threads."""
@@ -57,16 +44,16 @@ def lowest() -> dict:
 
 
 def test_lowest_and_best_level(lowest):
-    with threads_here(1):
+    with openmp_threads(1):
         assert digests.of_operators(all_types=False) == lowest["operators"]
 
 
 def test_winograd(lowest):
     """Three threads and one; the lowest level has other bytes if it rounds products and sums."""
-    with threads_here(1):
+    with openmp_threads(1):
         found = digests.of_winograd()
     assert len(set(found.values())) == len(found)
-    with threads_here(3):
+    with openmp_threads(3):
         assert digests.of_winograd() == found
     if len(FUSING) > 1:
         assert results(FUSING[0], 2)["winograd"] == found

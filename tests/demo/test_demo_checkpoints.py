@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.damages import change_checkpoint, put_pickle
 from support.demo_runs import REPOSITORY, python, train_arguments
+from support.turns import in_turn
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_memory")]
 
@@ -62,39 +63,41 @@ STATES: dict[str, list] = {
 }
 
 
-VALUES = [(name, value) for table in (DAMAGED, STATES) for name in table for value in table[name]]
-#: Each value meets `train --resume` and one of these commands, in turn; all by night.
-OTHERS = ("eval", "detect", "export")
-CASES = [
-    pytest.param(
-        name,
-        value,
-        other,
-        id=f"{name}={value!r:.20} {other}",
-        marks=[pytest.mark.night] * (turn != number % len(OTHERS)),
-    )
-    for number, (name, value) in enumerate(VALUES)
-    for turn, other in enumerate(OTHERS)
-]
+def cases(table: dict[str, list]) -> dict[str, tuple]:
+    """Names and values of a table, by the id of the test."""
+    return {f"{name}={value!r:.20}": (name, value) for name in table for value in table[name]}
 
 
-@pytest.mark.parametrize(("name", "value", "other"), CASES)
+DAMAGES = cases(DAMAGED)
+
+
+@pytest.mark.parametrize(
+    ("damage", "command"), in_turn(list(DAMAGES), ["eval", "detect", "export"], every=3)
+)
 def test_damaged_checkpoint_is_one_sentence(
-    name, value, other, resume, eight_images, short_run, tmp_path, rejects
+    damage, command, resume, eight_images, short_run, tmp_path, rejects
 ):
+    """`train --resume` and the other commands that read a checkpoint reject it."""
     path, line = resume
-    change_checkpoint(path, short_run / "last.ckpt", name, value)
-    if name in STATES:
-        rejects(line, f"checkpoint: {path} {NOT_WHOLE}")
-        return
-    out = ["--pretrained", path, "--save-prefix", tmp_path / "out"]
+    change_checkpoint(path, short_run / "last.ckpt", *DAMAGES[damage])
     rejects(line, str(path))
-    read = {
+    inputs = {
         "eval": ["--dataset-root", eight_images],
         "detect": [eight_images / "VOC2007/JPEGImages/000000.jpg"],
         "export": [],
     }
-    rejects([other, *read[other], *out], str(path))
+    out = ["--pretrained", path, "--save-prefix", tmp_path / "out"]
+    rejects([command, *inputs[command], *out], str(path))
+
+
+DAMAGED_STATES = cases(STATES)
+
+
+@pytest.mark.parametrize("damage", DAMAGED_STATES)
+def test_damaged_optimizer_state_is_one_sentence(damage, resume, short_run, rejects):
+    path, line = resume
+    change_checkpoint(path, short_run / "last.ckpt", *DAMAGED_STATES[damage])
+    rejects(line, f"checkpoint: {path} {NOT_WHOLE}")
 
 
 def test_cut_or_overwritten_checkpoint_is_one_sentence(resume, short_run, rejects):

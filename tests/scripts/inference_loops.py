@@ -12,9 +12,11 @@ import json
 import sys
 from pathlib import Path
 
+from gluon_roi.inference import winograd
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from test_inference_random import winograd, wrong_networks  # noqa: E402
+from test_inference_random import wrong_networks  # noqa: E402
 
 if __name__ == "__main__":
     winograd.pays = lambda *sizes: True  # Winograd's algorithm for layers of any size

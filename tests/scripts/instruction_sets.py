@@ -3,8 +3,9 @@
 
     python instruction_sets.py [--all]
 
-By default each call has one type of data, in turn. The environment sets the instruction set and the
-threads; a process reads it once. Of WinogradConvolution the largest error is printed as well.
+With --all each call is made in float32, float64 and float16; otherwise the calls cycle through
+these types. The environment sets the instruction set and the threads; a process reads it once. The
+largest error of WinogradConvolution is printed as well.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Any
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -33,19 +33,33 @@ ROWS += [
         {"rois_grad": True, "canonical_size": 20, "canonical_level": 0},
     ),
 ]
+#: The key of a call, and its output and gradients.
+Results = Iterator[Tuple[str, Sequence[mx.nd.NDArray]]]
+#: Gives the types of data of the next call.
+Types = Callable[[], Sequence[str]]
 
 
 def of_operators(all_types: bool) -> dict[str, list[str]]:
-    """Digests of output, data gradient and RoI gradient of every operator.
+    """Compute digests of the output and the gradients of calls of every operator.
 
-    Each call has one type of data, in turn, or all.
+    With `all_types` each call is made in float32, float64 and float16; otherwise the calls cycle
+    through these types.
     """
-    turns = itertools.count()
+    number = itertools.count()
 
-    def dtypes() -> tuple[str, ...]:
-        return DTYPES if all_types else (DTYPES[next(turns) % 3],)
+    def types() -> Sequence[str]:
+        return DTYPES if all_types else (DTYPES[next(number) % len(DTYPES)],)
 
-    digests = {}
+    parts = (_pooling, _deformable_sampling, _suppression, _overlaps)
+    results = itertools.chain.from_iterable(part(types) for part in parts)
+    return {key: [_digest(array) for array in arrays] for key, arrays in results}
+
+
+def _digest(array: mx.nd.NDArray) -> str:
+    return hashlib.sha256(array.asnumpy().tobytes()).hexdigest()
+
+
+def _pooling(types: Types) -> Results:
     rng = np.random.RandomState(0)
     corner = rng.uniform((-5, -5), (40, 30), (60, 2))
     image = np.repeat([0, 1, 2], [44, 8, 8])[:, None]
@@ -55,7 +69,7 @@ def of_operators(all_types: bool) -> dict[str, list[str]]:
     turned = np.hstack([rois, rng.uniform(-180, 180, (60, 1))])
     for op, arguments in ROWS:
         for pooled in ((3, 2), (7, 7)):
-            for dtype in dtypes():
+            for dtype in types():
                 groups = op.channels(1, pooled, arguments)
                 channels = (21 if pooled == (3, 2) else 4) if groups > 1 else 37
                 shape = (3, channels * groups, 48, 57)
@@ -79,12 +93,14 @@ def of_operators(all_types: bool) -> dict[str, list[str]]:
                     out = function(maps, boxes, **arguments, **more)
                 out.backward(mx.nd.array(rng.randn(*out.shape), dtype=dtype))
                 arrays = (out, *(array.grad for array in inputs))
-                key = f"{op.name} {arguments} {dtype} {pooled}"
-                digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in arrays]
+                yield f"{op.name} {arguments} {dtype} {pooled}", arrays
+
+
+def _deformable_sampling(types: Types) -> Results:
     sampled = []
     for name, call in CALLS.items():
         call = call._replace(size=(48, 57))
-        for dtype in dtypes():
+        for dtype in types():
             sampled.append((name, call.parameters, call.arrays(dtype), call.d_out(dtype), 3))
     halves = every_half()
     # The gradients of offset and mask are sums of NaNs, which have the sign of any of them.
@@ -96,28 +112,30 @@ def of_operators(all_types: bool) -> dict[str, list[str]]:
         with mx.autograd.record():
             out = gluon_roi.nd.DeformableSampling(*inputs, **parameters)
         out.backward(mx.nd.array(d_out, dtype=d_out.dtype))
-        results = (out, *(array.grad for array in inputs[:gradients]))
-        key = f"DeformableSampling {name} {d_out.dtype}"
-        digests[key] = [hashlib.sha256(a.asnumpy().tobytes()).hexdigest() for a in results]
+        arrays = (out, *(array.grad for array in inputs[:gradients]))
+        yield f"DeformableSampling {name} {d_out.dtype}", arrays
+
+
+def _suppression(types: Types) -> Results:
     for name, suppressed in SUPPRESSED.items():
         # More than a block of boxes, which divides among threads.
         larger = (1, 24, 25) if suppressed.op == "proposal" else (1400, suppressed.shape[-1])
         suppressed = suppressed._replace(shape=larger)
-        for dtype in dtypes():
+        for dtype in types():
             inputs = [mx.nd.array(a, dtype=dtype) for a in suppressed.arrays(dtype)]
             declared = "BoxNMS" if suppressed.op == "box_nms" else "Proposal"
             out = getattr(gluon_roi.nd, declared)(*inputs, **suppressed.parameters)
-            key = f"{declared} {name} {dtype}"
-            digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
+            yield f"{declared} {name} {dtype}", [out]
+
+
+def _overlaps(types: Types) -> Results:
     for name, overlapped in OVERLAPPED.items():
         # Enough pairs for two threads.
         overlapped = overlapped._replace(lhs=(300,), rhs=(300,))
-        for dtype in dtypes():
+        for dtype in types():
             inputs = [mx.nd.array(a, dtype=dtype) for a in overlapped.arrays(dtype)]
             out = gluon_roi.nd.BoxIoU(*inputs, **overlapped.parameters)
-            key = f"BoxIoU {name} {dtype}"
-            digests[key] = [hashlib.sha256(out.asnumpy().tobytes()).hexdigest()]
-    return digests
+            yield f"BoxIoU {name} {dtype}", [out]
 
 
 def of_winograd() -> dict[str, str]:
@@ -138,5 +156,5 @@ def of_winograd() -> dict[str, str]:
                 inputs = map(mx.nd.array, (data, winograd.transform_weights(weight), *more))
                 out = winograd.convolve(*inputs, num_filter=outputs, dilate=dilate, act_type="relu")
                 key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
-                digests[key] = hashlib.sha256(out.asnumpy().tobytes()).hexdigest()
+                digests[key] = _digest(out)
     return digests

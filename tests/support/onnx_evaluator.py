@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an ONNX model in onnxruntime."""
+"""Runs an ONNX model in onnxruntime, or in OpenVINO."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from testing.onnx_runtimes import check
 
 # Python 3.8 and 3.9 have no newer one than 1.19, which lacks kernels, such as Cos of float64, and
 # runs some other graphs otherwise.
@@ -22,6 +24,14 @@ def run(path: Path, *inputs: np.ndarray, optimize: bool = True) -> list:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = session_of(path, options)
     return session.run(None, dict(zip([v.name for v in session.get_inputs()], inputs)))
+
+
+def run_in_openvino(path: Path, *inputs: np.ndarray) -> list:
+    return check.openvino(str(path))(*inputs)
+
+
+#: By the name of the runtime's package.
+RUNS = {"onnxruntime": run, "openvino": run_in_openvino}
 
 
 def session_of(path: Path, options: Any = None) -> Any:
