@@ -7,11 +7,13 @@
     python -m benchmarks.onnx --suppression
 
 Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet switched by
-gluon_roi.optimize, without and with inference=True, and the runtimes take turns in one process for
-each number of threads; values are medians, of processor time for one thread and of elapsed time for
-several. "Found" counts how many of the best 100 detections of the switched model are found again:
-the same class, a score within 1e-3, corners within 0.05 pixels; for inference=True the largest
-differences follow. --profile prints where the runtimes spend their time instead.
+gluon_roi.optimize, without and with inference=True, the latter also with winograd=False, and the
+runtimes take turns in one process for each number of threads; values are medians, of processor time
+for one thread and of elapsed time for several. "Found" counts how many of the best 100 detections
+of the switched model are found again: the same class, a score within 1e-3, corners within 0.05
+pixels; the largest differences of scores and corners follow. "Conversion" is the elapsed time
+of gluon_roi.optimize with inference=True, which calls the network once. --profile prints where the
+runtimes spend their time instead.
 
 --suppression compares two forms of box_nms of 80 classes on one thread: NonMaxSuppression over
 classes, which is exported, and over boxes that are moved apart by class, as torchvision's
@@ -45,12 +47,13 @@ from testing.onnx_runtimes.check import RUNTIMES, onnxruntime, openvino
 from testing.onnx_runtimes.classics import times
 from testing.onnx_runtimes.detectors import compare
 
+from .inference_memory import OURS
 from .switch_whole import info_of, make_fpn, make_rfcn
 
 IMAGE = (1, 3, 600, 800)
 SHOWN = 12  # nodes of a profile
 KEPT = 100  # the best detections, which are compared
-WAYS = ("MXNet", "switched", "inference", "onnxruntime", "OpenVINO", "OpenVINO's default")
+WAYS = ("MXNet", *OURS, "onnxruntime", "OpenVINO", "OpenVINO's default")
 
 
 class Model(NamedTuple):
@@ -123,21 +126,25 @@ class Detector:
 
     def __init__(self, model: Model, folder: str) -> None:
         self._inputs = inputs_of(model)
-        self._nets = []
-        for _ in range(3):
+        self._nets = {}
+        for way in ("MXNet", *OURS):
             net = make(model, self._inputs[0])
             net(*self._inputs)  # finishes deferred initialization, with the same random numbers
-            self._nets.append(net)
-        before, after, inference = self._nets
-        before.hybridize(static_alloc=True)
-        gluon_roi.optimize(after, *self._inputs, static_alloc=True)
-        gluon_roi.optimize(inference, *self._inputs, inference=True, static_alloc=True)
+            self._nets[way] = net
+        self._nets["MXNet"].hybridize(static_alloc=True)
+        self.conversion = {}  # seconds
+        for way, options in OURS.items():
+            mx.nd.waitall()
+            start = time.perf_counter()
+            gluon_roi.optimize(self._nets[way], *self._inputs, static_alloc=True, **options)
+            self.conversion[way] = time.perf_counter() - start
         self._path = str(Path(folder) / "model.onnx")
-        gluon_roi.onnx.export(after, [x.shape for x in self._inputs], self._path)
+        shapes = [x.shape for x in self._inputs]
+        gluon_roi.onnx.export(self._nets["switched"], shapes, self._path)
 
     def calls(self, threads: int) -> dict[str, Callable[[], list]]:
         arrays = [x.asnumpy() for x in self._inputs]
-        ours = [lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets]
+        ours = [lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets.values()]
         calls = onnxruntime, openvino, partial(openvino, precision=None)
         runtimes = [partial(load(self._path, threads), *arrays) for load in calls]
         return dict(zip(WAYS, (*ours, *runtimes)))
@@ -175,19 +182,25 @@ class Detector:
 
 
 def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
-    """Median seconds of each way, and how many of the switched model's detections it finds."""
+    """Median seconds of each way, and how it compares with the switched model's detections.
+
+    "compared" has the number that is found again, and the largest differences of scores and of
+    corners.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        calls = Detector(MODELS[name], folder).calls(threads)
+        detector = Detector(MODELS[name], folder)
+        calls = detector.calls(threads)
         found = {way: detections(call()) for way, call in calls.items()}
         clock = time.process_time if threads == 1 else time.perf_counter
         seconds = times(calls, rounds, clock)
     rows = found["switched"]
     expected = rows[np.argsort(-rows[:, 1], kind="stable")[:KEPT]]
+    compared = {way: list(map(float, compare(rows, expected))) for way, rows in found.items()}
     return {
         "seconds": seconds,
-        "found": {way: compare(rows, expected)[0] for way, rows in found.items()},
+        "compared": compared,
         "expected": len(expected),
-        "differences": [float(value) for value in compare(found["inference"], expected)[1:]],
+        "conversion": detector.conversion["inference"],
     }
 
 
@@ -256,7 +269,11 @@ def main() -> None:
             profile(name)
         return
     if given.suppression:
-        forms = (f"{form}, {runtime}" for form in ("classes", "moved") for runtime in WAYS[3:5])
+        forms = (
+            f"{form}, {runtime}"
+            for form in ("classes", "moved")
+            for runtime in ("onnxruntime", "OpenVINO")
+        )
         print("| boxes |", " | ".join(f"{name}: ms | kept" for name in (*forms, "gluon_roi")), "|")
         print("|---" * 11 + "|")
         for boxes in (600, 1000, 6000, 80000):
@@ -266,8 +283,9 @@ def main() -> None:
         (name,), (threads,) = given.only, given.threads
         print(json.dumps(measure(name, threads, given.rounds)))
         return
-    print("| model | threads |", " | ".join(f"{way}: s | found" for way in WAYS), "|")
-    print("|---" * (2 + 2 * len(WAYS)) + "|", flush=True)
+    columns = ["model", "threads", *(f"{way}: s | found" for way in WAYS), "conversion: s"]
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * (3 + 2 * len(WAYS)) + "|", flush=True)
     for name in given.only:
         for threads in given.threads:
             print(line(name, threads, given.rounds), flush=True)
@@ -282,12 +300,12 @@ def line(name: str, threads: int, rounds: int) -> str:
     result = json.loads(made.stdout.splitlines()[-1])
     cells = [MODELS[name].title, str(threads)]
     for way in WAYS:
+        found, score, corner = result["compared"][way]
         cells += [
             f"{result['seconds'][way]:.2f}",
-            f"{result['found'][way]} of {result['expected']}",
+            f"{found:.0f} of {result['expected']}; {score:.0e}, {corner:.0e}",
         ]
-        if way == "inference":
-            cells[-1] += "; {:.0e}, {:.0e}".format(*result["differences"])
+    cells.append(f"{result['conversion']:.1f}")
     return f"| {' | '.join(cells)} |"
 
 
