@@ -21,13 +21,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-#: Options of optimize; a network and its files are measured.
-OURS: dict[str, dict[str, Any]] = {
-    "switched": {},
-    "inference": {"inference": True},
-    "winograd=False": {"inference": True, "winograd": False},
-}
-#: Only files are measured.
+#: Of these only files are measured.
 RUNTIMES = ("onnxruntime", "OpenVINO")
 
 
@@ -46,6 +40,8 @@ def call_network(name: str, way: str) -> None:
 
     import gluon_roi
 
+    from .onnx import OURS
+
     net, inputs = hybridized(name)
     gluon_roi.optimize(net, *inputs, **OURS[way], static_alloc=True)
     for _ in range(3):
@@ -58,6 +54,8 @@ def write_files(name: str, folder: str) -> None:
     import mxnet as mx
 
     import gluon_roi
+
+    from .onnx import OURS
 
     net, inputs = hybridized(name)
     gluon_roi.optimize(net, *inputs)
@@ -80,7 +78,8 @@ def write_files(name: str, folder: str) -> None:
 
 def call_files(way: str, folder: str) -> None:
     inputs = dict(np.load(f"{folder}/inputs.npz"))
-    call = _load_symbol(f"{folder}/{way}", inputs) if way in OURS else _load_onnx(way, folder)
+    is_onnx = way in RUNTIMES
+    call = _load_onnx(way, folder) if is_onnx else _load_symbol(f"{folder}/{way}", inputs)
     for _ in range(3):
         call(inputs)
 
@@ -120,7 +119,7 @@ def main() -> None:
         {"network": call_network, "write": write_files, "files": call_files}[step](*arguments)
         print(round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
         return
-    from .onnx import MODELS
+    from .onnx import MODELS, OURS
 
     of_files = (*OURS, *RUNTIMES)
     columns = [f"{way}, network" for way in OURS] + [f"{way}, files" for way in of_files]

@@ -47,12 +47,17 @@ from testing.onnx_runtimes.check import RUNTIMES, onnxruntime, openvino
 from testing.onnx_runtimes.classics import times
 from testing.onnx_runtimes.detectors import compare
 
-from .inference_memory import OURS
 from .switch_whole import info_of, make_fpn, make_rfcn
 
 IMAGE = (1, 3, 600, 800)
 SHOWN = 12  # nodes of a profile
 KEPT = 100  # the best detections, which are compared
+#: Options of optimize.
+OURS: dict[str, dict[str, Any]] = {
+    "switched": {},
+    "inference": {"inference": True},
+    "winograd=False": {"inference": True, "winograd": False},
+}
 WAYS = ("MXNet", *OURS, "onnxruntime", "OpenVINO", "OpenVINO's default")
 
 
