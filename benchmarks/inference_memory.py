@@ -21,8 +21,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-#: Of these only files are measured.
-RUNTIMES = ("onnxruntime", "OpenVINO")
+from testing.onnx_runtimes.check import RUNTIMES
 
 
 def hybridized(name: str) -> tuple[Any, list]:
@@ -64,7 +63,7 @@ def write_files(name: str, folder: str) -> None:
     symbol, arguments, states = mx.model.load_checkpoint(f"{folder}/switched", 0)
     names = sorted(set(symbol.list_inputs()) - {*arguments, *states})
     shapes = dict(zip(names, (x.shape for x in inputs)))
-    for way in ("inference", "winograd=False"):
+    for way in OURS.keys() - {"switched"}:
         converted, arrays = gluon_roi.optimize(
             f"{folder}/switched-symbol.json",
             params=f"{folder}/switched-0000.params",
@@ -96,9 +95,7 @@ def _load_symbol(prefix: str, inputs: dict[str, np.ndarray]) -> Callable[[dict],
 
 
 def _load_onnx(way: str, folder: str) -> Callable[[dict], Any]:
-    from testing.onnx_runtimes import check
-
-    run = check.RUNTIMES[way.lower()](f"{folder}/model.onnx", 1)
+    run = RUNTIMES[way](f"{folder}/model.onnx", 1)
     return lambda inputs: run(*inputs.values())
 
 

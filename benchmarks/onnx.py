@@ -58,7 +58,7 @@ OURS: dict[str, dict[str, Any]] = {
     "inference": {"inference": True},
     "winograd=False": {"inference": True, "winograd": False},
 }
-WAYS = ("MXNet", *OURS, "onnxruntime", "OpenVINO", "OpenVINO's default")
+WAYS = ("MXNet", *OURS, *RUNTIMES, "openvino's default")
 
 
 class Model(NamedTuple):
@@ -137,12 +137,12 @@ class Detector:
             net(*self._inputs)  # finishes deferred initialization, with the same random numbers
             self._nets[way] = net
         self._nets["MXNet"].hybridize(static_alloc=True)
-        self.conversion = {}  # seconds
+        self.optimize_seconds = {}
         for way, options in OURS.items():
             mx.nd.waitall()
             start = time.perf_counter()
             gluon_roi.optimize(self._nets[way], *self._inputs, static_alloc=True, **options)
-            self.conversion[way] = time.perf_counter() - start
+            self.optimize_seconds[way] = time.perf_counter() - start
         self._path = str(Path(folder) / "model.onnx")
         shapes = [x.shape for x in self._inputs]
         gluon_roi.onnx.export(self._nets["switched"], shapes, self._path)
@@ -150,8 +150,8 @@ class Detector:
     def calls(self, threads: int) -> dict[str, Callable[[], list]]:
         arrays = [x.asnumpy() for x in self._inputs]
         ours = [lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets.values()]
-        calls = onnxruntime, openvino, partial(openvino, precision=None)
-        runtimes = [partial(load(self._path, threads), *arrays) for load in calls]
+        loaders = onnxruntime, openvino, partial(openvino, precision=None)
+        runtimes = [partial(load(self._path, threads), *arrays) for load in loaders]
         return dict(zip(WAYS, (*ours, *runtimes)))
 
     def profiles(self) -> dict[str, dict[str, float]]:
@@ -205,7 +205,7 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
         "seconds": seconds,
         "compared": compared,
         "expected": len(expected),
-        "conversion": detector.conversion["inference"],
+        "conversion": detector.optimize_seconds["inference"],
     }
 
 
@@ -274,11 +274,7 @@ def main() -> None:
             profile(name)
         return
     if given.suppression:
-        forms = (
-            f"{form}, {runtime}"
-            for form in ("classes", "moved")
-            for runtime in ("onnxruntime", "OpenVINO")
-        )
+        forms = (f"{form}, {runtime}" for form in ("classes", "moved") for runtime in RUNTIMES)
         print("| boxes |", " | ".join(f"{name}: ms | kept" for name in (*forms, "gluon_roi")), "|")
         print("|---" * 11 + "|")
         for boxes in (600, 1000, 6000, 80000):

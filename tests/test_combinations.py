@@ -20,9 +20,9 @@ SCRIPT = Path(__file__).parent / "scripts/amp_orders.py"
 
 
 def amp_orders(dtype, order):
-    """What the script prints, in a process of its own, because AMP cannot be undone.
+    """Run the script in a separate process, because AMP cannot be undone; return what it prints.
 
-    Where gluon_roi is imported first, that is a child of this process, which has imported it.
+    Orders that import gluon_roi first run in a child of this process, which has imported it.
     """
     arguments = [str(SCRIPT), dtype, *order.split()]
 

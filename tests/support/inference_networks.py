@@ -10,9 +10,9 @@ import numpy as np
 
 #: Channels of maps: below, at and above oneDNN's blocks of 16.
 CHANNELS = (1, 3, 12, 16, 24, 32)
-#: MXNet 1.8's Deconvolution forgets the bias if both numbers of channels are multiples of 8
+#: MXNet 1.8's Deconvolution ignores the bias if both numbers of channels are multiples of 8
 #: (docs/compat_reference.md).
-FORGETS_BIAS = mx.__version__ < "1.9"
+IGNORES_BIAS = mx.__version__ < "1.9"
 
 
 class Network(NamedTuple):
@@ -106,7 +106,7 @@ class _Builder:
         name = self.name("deconv")
         weight = self.parameter(f"{name}_weight", (shape[1], filters, side, side))
         options: dict[str, Any] = {"no_bias": True}
-        if self.random.rand() < 0.5 and not FORGETS_BIAS:
+        if self.random.rand() < 0.5 and not IGNORES_BIAS:
             options = {"no_bias": False, "bias": self.parameter(f"{name}_bias", (filters,))}
         self.append(
             mx.sym.Deconvolution(
