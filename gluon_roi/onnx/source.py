@@ -17,6 +17,7 @@ from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.counting import count
 from ..switch.models import optimize
 from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
+from ..weights import copy_weights
 from .cut import cut, label_variables
 from .metadata import detector_metadata, is_detector, output_names
 from .shape_inference import Source, call_inference
@@ -215,7 +216,9 @@ def _short(value: Any) -> str:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    array = value.asnumpy() if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+    if isinstance(value, mx.nd.NDArray):
+        value = copy_weights(value).asnumpy()
+    array = np.asarray(value)
     if array.dtype.name not in _TYPES:
         raise ValueError(f"onnx.export: params: {name}: expected an array, got {_short(value)}")
     return array
