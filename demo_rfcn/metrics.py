@@ -124,7 +124,7 @@ def average_precision(dataset: DetectionSet, found: dict[int, Detection]) -> dic
 
 
 def _annotation(index: int, cls: float, box: np.ndarray) -> dict:
-    """Return COCO's form of a box whose ends are inclusive."""
-    x, y, width, height = map(float, (*box[:2], *(box[2:] - box[:2] + 1)))
+    """Return COCO's form of a box."""
+    x, y, width, height = map(float, (*box[:2], *(box[2:] - box[:2])))
     sides = {"bbox": [x, y, width, height], "area": width * height}
     return {"image_id": index, "category_id": int(cls), **sides}

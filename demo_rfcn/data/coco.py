@@ -17,7 +17,6 @@ from .dataset import (
     AnnotatedObject,
     DetectionSet,
     clip_box,
-    inclusive_box,
     is_clipped,
     plural,
 )
@@ -209,7 +208,8 @@ def _read_object(
     numbers = all(isinstance(side, (int, float)) and abs(side) < 1e9 for side in box)  # no NaN
     if len(box) != 4 or not numbers or min(box[2:]) < 0:
         raise BrokenFile(f"has the box {box}, expected x, y, width, height")
-    ends = inclusive_box(*box)
+    x, y, width, height = box
+    ends = [x, y, x + width, y + height]
     inside = clip_box(ends, image.size)
     if inside is None:
         size = "{} x {}".format(*image.size)

@@ -19,6 +19,8 @@ from ..progress import Progress
 from .images import Header, Reading, check_image, read_image, upright_boxes
 
 #: Columns of labels, (M, 6): a box x1, y1, x2, y2, the class index, whether it is difficult.
+#: Boxes are edges in pixels, everywhere: one around the first pixel is 0, 0, 1, 1, and x2 of one
+#: around a whole image is the width. Readers convert what files have.
 BOX, CLASS, DIFFICULT = slice(0, 4), 4, 5
 TOP_LEFT, BOTTOM_RIGHT = slice(0, 2), slice(2, 4)
 X, Y = [0, 2], [1, 3]
@@ -27,7 +29,7 @@ RECOMMENDED_SIZE = 32
 
 
 class AnnotatedObject(NamedTuple):
-    """An annotated object; its box is x1, y1, x2, y2, inclusive and counted from 0."""
+    """An annotated object; its box is x1, y1, x2, y2, edges in pixels."""
 
     name: str
     box: Sequence[float]
@@ -52,7 +54,7 @@ class Sample(NamedTuple):
     name: str
     path: str
     header: Header
-    labels: np.ndarray  # (M, 6) float32, columns BOX, CLASS, DIFFICULT; boxes in pixels, inclusive
+    labels: np.ndarray  # (M, 6) float32, columns BOX, CLASS, DIFFICULT
     crowd: np.ndarray  # (M,) bool
     clipped: int = 0  # number of boxes that were clipped to the image
 
@@ -176,8 +178,8 @@ class DetectionSet(mx.gluon.data.Dataset):
 
 
 def _sides(labels: np.ndarray) -> np.ndarray:
-    """Return width and height of boxes whose ends are inclusive, (M, 2)."""
-    return labels[:, BOTTOM_RIGHT] - labels[:, TOP_LEFT] + 1
+    """Return width and height of boxes, (M, 2)."""
+    return labels[:, BOTTOM_RIGHT] - labels[:, TOP_LEFT]
 
 
 def summarize(
@@ -225,27 +227,21 @@ def scale_factor(size: tuple[int, int], scale: tuple[int, int]) -> float:
 def clip_box(box: Sequence[float], size: Sequence[float]) -> list[float] | None:
     """Return the part of a box inside an image, width and height; None if it extends beyond.
 
-    The box is x1, y1, x2, y2, inclusive. A pixel beyond the image is clipped: tools that count
-    from 0, or use the width as the last column, write such boxes.
+    The box is x1, y1, x2, y2. A pixel beyond the image is clipped: tools that count from 0, or use
+    the width as the last column, write such boxes.
     """
     x1, y1, x2, y2 = box
     width, height = size
-    if min(x1, y1) < -1 or x2 > width or y2 > height:
+    if min(x1, y1) < -1 or x2 > width + 1 or y2 > height + 1:
         return None
-    if x1 >= width or y1 >= height or min(x2, y2) <= -1:
+    if x1 >= width or y1 >= height or min(x2, y2) <= 0:
         return None
-    limits = (width - 1, height - 1) * 2
-    return [min(max(side, 0), limit) for side, limit in zip(box, limits)]
+    return [min(max(side, 0), limit) for side, limit in zip(box, (width, height) * 2)]
 
 
 def is_clipped(box: Sequence[float], inside: Sequence[float]) -> bool:
     """Return whether clipping changed a side by more than a rounded decimal fraction does."""
     return any(abs(side - other) > 0.01 for side, other in zip(box, inside))
-
-
-def inclusive_box(x: float, y: float, width: float, height: float) -> list[float]:
-    """Return x1, y1, x2, y2, inclusive, of a box given by its corner and its sides, pixels."""
-    return [x, y, x + max(width - 1, 0), y + max(height - 1, 0)]
 
 
 def plural(count: int, name: str, many: str = "") -> str:

@@ -130,6 +130,8 @@ def write_image(folder: Path, name: str, image: np.ndarray, objects: list[signal
         ElementTree.SubElement(entry, "name").text = class_name
         ElementTree.SubElement(entry, "difficult").text = str(int(difficult))
         bounds = ElementTree.SubElement(entry, "bndbox")
-        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box):
-            ElementTree.SubElement(bounds, tag).text = str(value + 1)  # VOC counts from 1
+        x1, y1, x2, y2 = box
+        pixels = x1 + 1, y1 + 1, x2, y2  # VOC names the first and the last pixel, from 1
+        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), pixels):
+            ElementTree.SubElement(bounds, tag).text = str(value)
     ElementTree.ElementTree(root).write(str(folder / "Annotations" / f"{name}.xml"))

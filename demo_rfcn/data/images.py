@@ -153,9 +153,9 @@ def orient_boxes(boxes: np.ndarray, header: Header) -> np.ndarray:
     (width, height), orientation = header.size, header.orientation
     x1, y1, x2, y2 = boxes.T
     if orientation in (2, 3, 7, 8):
-        x1, x2 = width - 1 - x2, width - 1 - x1
+        x1, x2 = width - x2, width - x1
     if orientation in (3, 4, 6, 7):
-        y1, y2 = height - 1 - y2, height - 1 - y1
+        y1, y2 = height - y2, height - y1
     if orientation >= 5:
         x1, y1, x2, y2 = y1, x1, y2, x2
     return np.stack([x1, y1, x2, y2], axis=1)

@@ -60,9 +60,9 @@ def load_image(
 
 
 def flip(image: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mirror an image and its (M, 6) labels left to right; box ends are inclusive pixels."""
+    """Mirror an image and its (M, 6) labels left to right."""
     labels = labels.copy()
-    labels[:, X] = image.shape[1] - 1 - labels[:, X[::-1]]
+    labels[:, X] = image.shape[1] - labels[:, X[::-1]]
     return image[:, ::-1], labels
 
 

@@ -13,7 +13,7 @@ from typing import Tuple
 import cv2
 import numpy as np
 
-Box = Tuple[int, int, int, int]  # x1, y1, x2, y2, inclusive, counted from 0
+Box = Tuple[int, int, int, int]  # x1, y1, x2, y2, edges in pixels
 Object = Tuple[str, Box, bool]  # class name, box, difficult
 
 CLASSES = ("disk", "square", "triangle", "signal_top", "signal_middle", "signal_bottom")
@@ -138,10 +138,10 @@ def _compose(
             continue
         x1, y1, x2, y2 = box
         opacity = sprite[..., 3:]
-        window = image[y1 : y2 + 1, x1 : x2 + 1]
+        window = image[y1:y2, x1:x2]
         window += opacity * (sprite[..., :3] - window)
         solid = opacity[..., 0] > 0.5
-        owner[y1 : y2 + 1, x1 : x2 + 1][solid] = len(placed)
+        owner[y1:y2, x1:x2][solid] = len(placed)
         placed.append((name, box, int(solid.sum())))
     objects = [
         (name, box, bool((owner == index).sum() < DIFFICULT_BELOW * area))
@@ -155,15 +155,15 @@ def _find_place(rng: np.random.Generator, shape: tuple[int, ...], taken: list[Bo
     for _ in range(30):
         x1 = int(rng.integers(0, SIZE - width + 1))
         y1 = int(rng.integers(0, SIZE - height + 1))
-        box = (x1, y1, x1 + width - 1, y1 + height - 1)
+        box = (x1, y1, x1 + width, y1 + height)
         if all(_overlap(box, other) <= MAX_OVERLAP for other in taken):
             return box
     return None
 
 
 def _overlap(a: Box, b: Box) -> float:
-    """Return the intersection as a part of the smaller of two inclusive boxes."""
-    width = min(a[2], b[2]) - max(a[0], b[0]) + 1
-    height = min(a[3], b[3]) - max(a[1], b[1]) + 1
-    areas = [(box[2] - box[0] + 1) * (box[3] - box[1] + 1) for box in (a, b)]
+    """Return the intersection as a part of the smaller of two boxes."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     return max(width, 0) * max(height, 0) / min(areas)

@@ -207,9 +207,10 @@ def _object(
     bounds = _child(entry, "bndbox")
     corners = [_number(bounds, tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
     described = "of '{}' from ({:g}, {:g}) to ({:g}, {:g})".format(name, *corners)
-    box = [side - 1 for side in corners]  # VOC counts from 1
+    xmin, ymin, xmax, ymax = corners
+    box = [xmin - 1, ymin - 1, xmax, ymax]  # VOC names the first and the last pixel, from 1
     inside = clip_box(box, (width, height))
-    if box[0] > box[2] or box[1] > box[3]:
+    if xmin > xmax or ymin > ymax:
         raise BrokenFile(f"has a box {described}, expected xmin <= xmax and ymin <= ymax")
     if inside is None:
         limits = f"within (1, 1) to ({width:g}, {height:g})"

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import BrokenFile, InputError
-from .dataset import (
-    AnnotatedImage,
-    AnnotatedObject,
-    DetectionSet,
-    clip_box,
-    inclusive_box,
-    is_clipped,
-)
+from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, clip_box, is_clipped
 from .images import check_exists, has_suffix, read_header
 from .splits import SPLIT_FOLDERS, Source
 
@@ -182,14 +175,13 @@ def _read_labels(path: Path, names: Sequence[str], size: tuple[int, int]) -> lis
             classes = f"0 to {len(names) - 1}"
             raise BrokenFile(f"{path}: line {number} has class {cls:g}, expected {classes}")
         if polygon:
-            low, high = (min(rest[::2]), min(rest[1::2])), (max(rest[::2]), max(rest[1::2]))
-            width, height = high[0] - low[0], high[1] - low[1]
+            fractions = [extreme(rest[axis::2]) for extreme in (min, max) for axis in (0, 1)]
         else:
-            width, height = rest[2:]
-            low = rest[0] - width / 2, rest[1] - height / 2
-        box = inclusive_box(low[0] * size[0], low[1] * size[1], width * size[0], height * size[1])
+            x, y, width, height = rest
+            fractions = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+        box = x1, y1, x2, y2 = [part * side for part, side in zip(fractions, size * 2)]
         inside = clip_box(box, size)
-        if inside is None or min(width, height) <= 0:
+        if inside is None or min(x2 - x1, y2 - y1) <= 0:
             expected = "expected fractions of the image's width and height, within it"
             raise BrokenFile(
                 f"{path}: line {number} has the box {' '.join(line.split()[1:])}, {expected}"

@@ -136,7 +136,7 @@ def test_annotations_of_other_tools(change, folder, eight_images):
 def test_boxes_that_extend_beyond_the_image_by_a_pixel_are_clipped(folder):
     damage(folder / XML, box(0, 0, 161, 161))
     labels = open_dataset(SIGNALS, folder.parent, "train").labels[3]
-    np.testing.assert_array_equal(labels[0, :4], [0, 0, 159, 159])
+    np.testing.assert_array_equal(labels[0, :4], [0, 0, 160, 160])
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_coco_without_optional_fields(coco_root, coco_copy):
 
     edit(coco_copy / "annotations" / "instances_train2017.json", change)
     before, after = (open_dataset(COCO, root, "train").labels for root in (coco_root, coco_copy))
-    np.testing.assert_array_equal(after[0][-1, :4], [0, 150, 16, 199])
+    np.testing.assert_array_equal(after[0][-1, :4], [0, 150, 17, 200])
     np.testing.assert_equal([after[0][:-1], *after[1:]], before)
 
 

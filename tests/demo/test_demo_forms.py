@@ -25,8 +25,8 @@ from demo_rfcn.errors import InputError
 
 VOC_LIKE = DATASETS["voc-like"]
 OWN = ("--dataset", "voc-like")
-#: The bright box of `picture()`, x1, y1, x2, y2 inclusive, and as YOLO writes it.
-BOX = (20, 10, 59, 49)
+#: The bright box of `picture()`, edges, and as YOLO writes it.
+BOX = (20, 10, 60, 50)
 ROW = f"{40 / 96:.6f} {30 / 72:.6f} {40 / 96:.6f} {40 / 72:.6f}"
 NAMES = "names: [cup, spoon]\n"
 
@@ -63,7 +63,7 @@ def test_yolo_boxes_and_classes(flat, capsys):
     labels = {sample.name: sample.labels for sample in dataset.samples}
     np.testing.assert_allclose(labels["images/0.png"], [[*BOX, 0, 0]], atol=1e-4)
     assert labels["images/1.png"].shape == (0, 6)
-    expected = [[*BOX, 1, 0], [24, 36, 47, 71, 0, 0]]
+    expected = [[*BOX, 1, 0], [24, 36, 48, 72, 0, 0]]
     np.testing.assert_allclose(labels["images/2.png"], expected, atol=1e-4)
     assert "dataset: classes of the annotations: cup, spoon\n" in capsys.readouterr().out
 
@@ -368,7 +368,7 @@ def test_a_square_image_that_is_turned_is_named(tmp_path, capsys):
 
 def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):
     """A typing error in a class, boxes that extend beyond, and the size after scaling."""
-    annotation(voc_flat / "1.xml", (96, 72), [("cupp", (-1, 0, 9, 9)), ("cup", (5, 5, 24, 24))])
+    annotation(voc_flat / "1.xml", (96, 72), [("cupp", (-1, 0, 10, 10)), ("cup", (5, 5, 25, 25))])
     line = train_arguments(voc_flat, tmp_path / "run", *OWN, "--short", "36", "--max-size", "500")
     with pytest.raises(no_training):
         cli.main([*line, "--batch-size", "1", "--val-share", "0.01", "--seed", "1"])
@@ -431,14 +431,14 @@ def test_tiles_of_annotated_photographs(tmp_path):
             stem = tmp_path / name
             Image.fromarray(picture(660, 330)).save(f"{stem}.png")
             # The middle of the last one is on the edge of two tiles to validate on.
-            boxes = [(20, 10, 59, 49), (315, 10, 324, 19), (645, 5, 650, 9)]
+            boxes = [BOX, (315, 10, 325, 20), (645, 5, 651, 10)]
             annotation(Path(f"{stem}.xml"), (660, 330), [("Tree", box) for box in boxes])
             for suffix in (".png", ".xml"):
                 archive.write(f"{stem}{suffix}", f"deepforest/data/{name}{suffix}")
     script["main"](wheel, tmp_path / "trees")
     train, val = open_datasets(VOC_LIKE, tmp_path / "trees", ("train", "val"))
     assert [sample.name for sample in val.samples] == ["val_0000_0000", "val_0000_0320"]
-    np.testing.assert_array_equal(val.labels[0][:, :4], [BOX, (315, 10, 319, 19)])
-    np.testing.assert_array_equal(val.labels[1][:, :4], [(0, 10, 4, 19)])
+    np.testing.assert_array_equal(val.labels[0][:, :4], [BOX, (315, 10, 320, 20)])
+    np.testing.assert_array_equal(val.labels[1][:, :4], [(0, 10, 5, 20)])
     assert [len(labels) for labels in train.labels] == [2, 1, 1]
     assert train.classes == ("tree",)

@@ -55,9 +55,9 @@ def test_odd_images_have_their_boxes(voc_like):
     found = {entry.name: entry.labels for entry in dataset.samples}
     assert len(found) == len(KINDS) + 4
     for name in KINDS:
-        np.testing.assert_array_equal(found[Path(name).stem][:, :4], [[20, 10, 59, 49]])
-    np.testing.assert_array_equal(found["dot"], [[0, 0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(found["line"][0], [5, 5, 5, 60, 1, 0])
+        np.testing.assert_array_equal(found[Path(name).stem][:, :4], [[20, 10, 60, 50]])
+    np.testing.assert_array_equal(found["dot"], [[0, 0, 1, 1, 0, 0]])
+    np.testing.assert_array_equal(found["line"][0], [5, 5, 6, 61, 1, 0])
     assert len(found["empty"]) == 0
 
 
@@ -81,24 +81,24 @@ def test_boxes_turn_with_the_pixels(orientation):
     header = images.Header("JPEG", (11, 7), orientation)
     upright = images.orient_pixels(stored, orientation)
     assert upright.shape[:2] == header.upright[::-1]
-    ((x1, y1, x2, y2),) = images.orient_boxes(np.array([[2, 1, 8, 3]]), header)
-    assert upright[y1 : y2 + 1, x1 : x2 + 1].all()
-    assert upright.sum() == 255 * 3 * (y2 - y1 + 1) * (x2 - x1 + 1)
+    ((x1, y1, x2, y2),) = images.orient_boxes(np.array([[2, 1, 9, 4]]), header)
+    assert upright[y1:y2, x1:x2].all()
+    assert upright.sum() == 255 * 3 * (y2 - y1) * (x2 - x1)
 
 
-@pytest.mark.parametrize(("orientation", "stored"), [(6, (10, 36, 49, 75)), (8, (22, 20, 61, 59))])
+@pytest.mark.parametrize(("orientation", "stored"), [(6, (10, 36, 50, 76)), (8, (22, 20, 62, 60))])
 def test_annotations_of_the_stored_size_are_turned_and_reported(
     orientation, stored, tmp_path, rejects, capsys
 ):
     folder = tmp_path / "data"
     for part in ("JPEGImages", "Annotations"):
         (folder / part).mkdir(parents=True)
-    for number, (size, box) in enumerate([((96, 72), (20, 10, 59, 49)), ((72, 96), stored)]):
+    for number, (size, box) in enumerate([((96, 72), (20, 10, 60, 50)), ((72, 96), stored)]):
         turned(orientation)(picture(), folder / "JPEGImages" / f"{number}.jpg")
         annotation(folder / "Annotations" / f"{number}.xml", size, [("cup", box)])
     dataset = open_dataset(VOC_LIKE, folder, "train")
     for rows in dataset.labels:
-        np.testing.assert_array_equal(rows[:, :4], [[20, 10, 59, 49]])
+        np.testing.assert_array_equal(rows[:, :4], [[20, 10, 60, 50]])
     assert capsys.readouterr().out.count("EXIF turns 1 image of data: boxes are turned too") == 1
     annotation(folder / "Annotations" / "1.xml", (72, 97), [("cup", stored)])
     words = "1.jpg has 96 x 72 pixels, and its annotation has 72 x 97"
@@ -149,7 +149,7 @@ def test_images_of_phones_and_of_one_name_are_named(own, tmp_path, rejects):
 
 
 def test_classes_keep_their_case(own, tmp_path, capsys):
-    annotation(own / "Annotations" / "plain.xml", (96, 72), [("Cup", (20, 10, 59, 49))])
+    annotation(own / "Annotations" / "plain.xml", (96, 72), [("Cup", (20, 10, 60, 50))])
     assert open_dataset(VOC_LIKE, own, "train").classes == ("Cup", "cup", "spoon")
     assert "dataset: classes that differ only in case: Cup, cup\n" in capsys.readouterr().out
 

@@ -286,4 +286,4 @@ def test_colour_jitter_changes_colours_and_flip_mirrors_boxes():
     assert changed.dtype == np.uint8 and (changed != image).any()
     flipped, mirrored = loader.flip(image, labels)
     np.testing.assert_array_equal(flipped, image[:, ::-1])
-    np.testing.assert_array_equal(mirrored, [[129, 20, 149, 40, 1, 0]])
+    np.testing.assert_array_equal(mirrored, [[130, 20, 150, 40, 1, 0]])

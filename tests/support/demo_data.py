@@ -46,7 +46,7 @@ def write_coco(root: Path, split: str, images: list) -> None:
         entry = {"id": number, "height": height, "width": width, "file_name": name}
         content["images"].append({**entry, "coco_url": f"http://images.example/{split}/{name}"})
         for cls, (x1, y1, x2, y2), difficult in objects:
-            width, height = x2 - x1 + 1, y2 - y1 + 1
+            width, height = x2 - x1, y2 - y1
             count = len(content["annotations"])
             entry = {"id": count + 1, "image_id": number, "segmentation": []}
             entry.update(bbox=[x1, y1, width, height], area=width * height)

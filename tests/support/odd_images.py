@@ -16,7 +16,7 @@ CLASSES = ("cup", "spoon")
 
 
 def picture(width: int = 96, height: int = 72, seed: int = 0) -> np.ndarray:
-    """Return a noisy image with a bright box from (20, 10) to (59, 49), RGB."""
+    """Return a noisy image with a bright box, edges (20, 10, 60, 50), RGB."""
     image = np.random.default_rng(seed).integers(0, 90, (height, width, 3)).astype(np.uint8)
     image[10:50, 20:60] = (250, 200, 40)
     return image
@@ -73,7 +73,7 @@ KINDS: dict[str, Callable] = {
 
 
 def annotation(path: Path, size: tuple[int, int], objects: list) -> None:
-    """Write VOC's XML: objects are (class, box) with ends inclusive, counted from 0."""
+    """Write VOC's XML: objects are (class, box), boxes are edges."""
     root = ElementTree.Element("annotation")
     entry = ElementTree.SubElement(root, "size")
     for tag, value in zip(("width", "height", "depth"), (*size, 3)):
@@ -82,8 +82,9 @@ def annotation(path: Path, size: tuple[int, int], objects: list) -> None:
         entry = ElementTree.SubElement(root, "object")
         ElementTree.SubElement(entry, "name").text = name
         bounds = ElementTree.SubElement(entry, "bndbox")
-        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), box):
-            ElementTree.SubElement(bounds, tag).text = str(value + 1)
+        x1, y1, x2, y2 = box
+        for tag, value in zip(("xmin", "ymin", "xmax", "ymax"), (x1 + 1, y1 + 1, x2, y2)):
+            ElementTree.SubElement(bounds, tag).text = str(value)
     ElementTree.ElementTree(root).write(str(path), encoding="utf-8")
 
 
@@ -94,12 +95,12 @@ def write_voc_like(root: Path) -> Path:
         folder.mkdir(parents=True)
     for number, (name, save) in enumerate(KINDS.items()):
         save(picture(), images / name)
-        objects = [(CLASSES[number % 2], (20, 10, 59, 49))]
+        objects = [(CLASSES[number % 2], (20, 10, 60, 50))]
         annotation(annotations / f"{Path(name).stem}.xml", (96, 72), objects)
     odd = {
-        "dot": ((1, 1), [("cup", (0, 0, 0, 0))]),
-        "line": ((96, 72), [("spoon", (5, 5, 5, 60)), ("cup", (0, 71, 95, 71))]),
-        "panorama": ((900, 12), [("cup", (10, 2, 40, 9))]),
+        "dot": ((1, 1), [("cup", (0, 0, 1, 1))]),
+        "line": ((96, 72), [("spoon", (5, 5, 6, 61)), ("cup", (0, 71, 96, 72))]),
+        "panorama": ((900, 12), [("cup", (10, 2, 41, 10))]),
         "empty": ((96, 72), []),
     }
     for name, (size, objects) in odd.items():
