@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from ..bridge.arguments import is_true, text
+from ..bridge.parameter_values import stable, values_of
 from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
 from ..bridge.symbol_json import text as text_of_file
 
@@ -99,7 +100,7 @@ class InferenceGraph(Nodes):
         """
         node = self.nodes[entry.node]
         if node["op"] == "null":
-            return self.parameters[node["name"]].asnumpy() if self._has_value(node) else None
+            return values_of(self.parameters[node["name"]]) if self._has_value(node) else None
         part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [entry]})
         part.attributes = self.attributes
         if not all(
@@ -111,7 +112,7 @@ class InferenceGraph(Nodes):
         symbol = mx.sym.load_json(text_of_file(part.content()))
         # An Executor would fuse the graph first, and fails on some.
         call = mx.nd.CachedOp(symbol)
-        return call(*[self.parameters[name] for name in symbol.list_inputs()]).asnumpy()
+        return call(*[stable(self.parameters[name]) for name in symbol.list_inputs()]).asnumpy()
 
     def _has_value(self, node: dict) -> bool:
         return node["name"] in self.parameters

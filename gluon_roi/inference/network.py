@@ -11,6 +11,7 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet import gluon
 
+from ..bridge.parameter_values import values_of
 from .convert import Converted, convert
 
 #: Methods of a parameter after which it may have another value: `data` returns the array itself.
@@ -121,7 +122,7 @@ class ConvertedCall:
         digest = hashlib.blake2b()
         for name, parameter in sorted(parameters.items()):
             for array in _original(parameter, "list_data")() if parameter._data else ():
-                values = array.asnumpy()
+                values = values_of(array)
                 digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
                 digest.update(values.tobytes())
             _watch(parameter, self)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an operator callable that only MXNet calls, on the CPU, in graphs that gluon_roi rewrites
-// for inference: it has no gradient, no CUDA kernels and no function in gluon_roi.h.
+// Makes an operator callable that only MXNet calls, on the CPU, for networks that gluon_roi
+// converts for inference: it has no gradient, no CUDA kernels and no function in gluon_roi.h.
 #pragma once
 #include <vector>
 
@@ -10,6 +10,7 @@
 namespace gluon_roi {
 
 // Op defines kName, kInputs, kOutputs, Params and params() as for OperatorFor (operator.h), and
+//   kIsExclusive, whether MXNet runs it while no other operator reads its first input;
 //   view(slots), the inputs as its kernels see them;
 //   infer(params, view, outputs, max_elements), which throws or sets the shapes of the outputs;
 //   forward(params, view, output).
@@ -67,6 +68,7 @@ class InferenceOperator final : public Operator {
     fail(Op::kName, "data is on a GPU, expected the CPU; on a GPU, call the network that ",
          "gluon_roi.optimize(..., inference=True) was given");
   }
+  bool is_exclusive() const override { return Op::kIsExclusive; }
 
  private:
   static constexpr size_t kDeclared = std::size(Op::kInputs);

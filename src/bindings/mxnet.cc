@@ -180,13 +180,16 @@ struct Slot {
                                 std::vector<MXTensor>* out, const OpResource& resource) {
     return gluon_roi::backward(op(), attributes, *in, *out, resource);
   }
+  static MXReturnValue exclusive_inputs(const Attributes&, std::vector<int>* indices) {
+    indices->push_back(0);
+    return mxnet::ext::MX_SUCCESS;
+  }
   static void add() {
     if (I >= all_operators().size()) return;
     // Static, because MXNet keeps the pointer.
     static const std::string name = std::string("_gluon_roi_") + op().name();
-    mxnet::ext::Registry<mxnet::ext::CustomOp>::get()
-        ->add(name.c_str())
-        .setParseAttrs(parse)
+    auto& custom = mxnet::ext::Registry<mxnet::ext::CustomOp>::get()->add(name.c_str());
+    custom.setParseAttrs(parse)
         .setInferType(types)
         .setInferSType(infer_storage_types)
         .setInferShape(shapes)
@@ -194,6 +197,7 @@ struct Slot {
         .setForward(forward, "gpu")
         .setBackward(backward, "cpu")
         .setBackward(backward, "gpu");
+    if (op().is_exclusive()) custom.setMutateInputs(exclusive_inputs);
   }
 };
 

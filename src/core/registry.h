@@ -50,6 +50,8 @@ class Operator {
   // Returns the bytes of device memory that a CUDA call needs.
   virtual size_t workspace(const Attributes& attributes, const std::vector<Tensor>& inputs,
                            bool backward) const = 0;
+  // Whether MXNet's engine has to run the operator while no other one reads its first input.
+  virtual bool is_exclusive() const { return false; }
 
  private:
   const Declaration declared_;
@@ -57,8 +59,8 @@ class Operator {
 
 // All operators, in the order of static initialization, which nothing may depend on.
 std::vector<const Operator*>& operators();
-// Operators that are used only in graphs for inference (src/bindings/inference.h): registered with
-// MXNet, but without a function in Python or in the C interface.
+// Operators that only the conversion for inference needs (src/bindings/inference.h): registered
+// with MXNet, but without a function in Python or in the C interface.
 std::vector<const Operator*>& inference_operators();
 
 }  // namespace gluon_roi

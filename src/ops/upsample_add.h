@@ -22,6 +22,7 @@ namespace gluon_roi {
 
 struct UpsampleAdd {
   static constexpr const char* kName = "UpsampleAdd";
+  static constexpr bool kIsExclusive = false;
   struct Params {};
   static constexpr Input kInputs[] = {{"low", Role::kFloat32, 4, false, false, false},
                                       {"high", Role::kFloat32, 4, false, false, false}};

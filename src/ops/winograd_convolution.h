@@ -37,6 +37,7 @@ namespace gluon_roi {
 
 struct WinogradConvolution {
   static constexpr const char* kName = "WinogradConvolution";
+  static constexpr bool kIsExclusive = false;
   enum Activation : int32_t { kNone, kRelu };
   struct Params {
     int64_t num_filter;
