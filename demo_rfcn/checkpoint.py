@@ -19,6 +19,7 @@ import mxnet as mx
 import numpy as np
 
 from . import files, networks
+from .data.dataset import first_names
 from .errors import CheckpointError, InputError, reason
 from .model import RFCN, Detector, ModelConfig
 
@@ -54,7 +55,7 @@ class Checkpoint:
 
     def config_differences(self, requested: ModelConfig) -> list[str]:
         """Return "name: stored value, not requested value" for every difference."""
-        values, others = asdict(self.config), asdict(requested)
+        values, others = _requested(self.config), _requested(requested)
         return [f"{n}: {values[n]}, not {others[n]}" for n in values if values[n] != others[n]]
 
     def load_parameters(self, net: RFCN) -> None:
@@ -69,20 +70,45 @@ class Checkpoint:
             parameter.set_data(mx.nd.array(self.model[name]))
 
     def load_fitting(self, net: RFCN) -> str:
-        """Load the parameters that fit another net; return a sentence about the other layers."""
-        named, model = net._collect_params_with_prefix(), self.model
-        fitting = [n for n in named if n in model and model[n].shape == named[n].shape]
+        """Load the parameters that fit another net; return a sentence about the others."""
+        named, model = net._collect_params_with_prefix(), self._arranged_for(net.config)
+        fitting = [
+            name
+            for name, parameter in named.items()
+            if name in model
+            and model[name].shape == parameter.shape
+            and not np.isnan(model[name]).all()
+        ]
         if not any(name.startswith("backbone.") for name in fitting):
             raise CheckpointError(
                 f"checkpoint: no backbone in {self.path} that fits; it is of another "
                 f"configuration: {'; '.join(self.config_differences(net.config))}"
             )
         for name in fitting:
-            named[name].set_data(mx.nd.array(model[name]))
+            random = named[name].list_data()[0].asnumpy()
+            values = np.where(np.isnan(model[name]), random, model[name])
+            named[name].set_data(mx.nd.array(values))
         missing = named.keys() - set(fitting) - {"anchor_grid.base"}
         others = sorted({name.rpartition(".")[0] for name in missing})
         left = f"; trained from scratch: {', '.join(others)}" if others else ""
+        new = [name for name in net.config.classes if name not in self.config.classes]
+        left += f"; new classes: {first_names(new)}" if new else ""
         return f"loaded {len(fitting)} of {len(named)} parameters from {self.path}{left}"
+
+    def _arranged_for(self, config: ModelConfig) -> dict[str, np.ndarray]:
+        """Return the parameters with the rows of another configuration; new rows are NaN.
+
+        Classes may have another order there: their rows are found by name.
+        """
+        model = dict(self.model)
+        stored, requested = networks.row_names(self.config), networks.row_names(config)
+        for name, values in self.model.items():
+            layer = name.rpartition(".")[0]
+            if layer in stored and len(values) == len(stored[layer]):
+                places = {row: place for place, row in enumerate(stored[layer])}
+                rows = [*values, np.full_like(values[0], np.nan)]
+                model[name] = np.stack([rows[places.get(row, -1)] for row in requested[layer]])
+        return model
 
     def load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
         """Give a new trainer the optimizer's state; everything random follows from the step."""
@@ -111,6 +137,16 @@ class Checkpoint:
         net = networks.build(self.config, ctx, seed=0)
         self.load_parameters(net)
         return networks.detector(net, voting)
+
+
+def _requested(config: ModelConfig) -> dict[str, str]:
+    """Return what options and data determine, as text by name."""
+    values = asdict(config)
+    del values["dilate_strided"]  # it follows from the weights
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in values.items()
+    }
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
@@ -212,6 +248,7 @@ def _read_scale(notes: dict[str, Any]) -> tuple[int, int]:
 def _read_config(values: dict[str, Any]) -> ModelConfig:
     """Return the configuration of a detector that this version can build."""
     known: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    known.setdefault("dilate_strided", True)  # all networks were built so before it was stored
     config = ModelConfig(**known)
     heads = networks.FPN_HEADS if config.fpn else networks.HEADS
     for name, value, choices in (

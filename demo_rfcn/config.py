@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import mxnet as mx
 
+from .checkpoint import Checkpoint
 from .data import DATASETS, LOCATION, CocoFiles, DatasetSpec, ValidationSplit, open_datasets
 from .data.dataset import DetectionSet
 from .errors import InputError
@@ -218,8 +219,13 @@ class Settings:
             needed = f"--max-size {round(short * high)} or more, got {limit}"
             raise InputError(f"train: {given}, expected {needed}")
 
-    def model_config(self, classes: tuple[str, ...]) -> ModelConfig:
-        """Return the configuration of the detector for some classes."""
+    def model_config(
+        self, classes: tuple[str, ...], start: Checkpoint | None = None
+    ) -> ModelConfig:
+        """Return the configuration of the detector for some classes.
+
+        `start` has the first weights, which stay in a network of the form that they are from.
+        """
         spec, model = self.data.spec, self.model
         return ModelConfig(
             classes=tuple(classes),
@@ -231,6 +237,7 @@ class Settings:
             anchor_ratios=spec.anchor_ratios,
             fpn=model.fpn,
             deform=model.deform,
+            dilate_strided=start.config.dilate_strided if start else False,
         )
 
     def open(self, *purposes: str) -> list[DetectionSet]:

@@ -49,6 +49,7 @@ class ModelConfig:
     anchor_ratios: tuple[float, ...]  # height / width
     fpn: bool = False  # whether the head reads a feature pyramid
     deform: bool = False  # whether the last stage of the backbone is deformable
+    dilate_strided: bool = False  # only in old checkpoints, see `HoleNet`
 
     @property
     def stride(self) -> int:
@@ -98,9 +99,15 @@ class SmallResNet(HybridBlock):
 class HoleNet(HybridBlock):
     """A GluonCV ResNet as in the R-FCN paper: stride 16, the last stage dilated.
 
-    The last stage keeps its weights but not its stride, and its kernels are dilated ("hole"), so
-    that they cover the same neighbourhood as in the classification network. The RPN reads the stage
-    before it (conv4), the head reads it (conv5) through a 1 x 1 convolution to CHANNELS channels.
+    The last stage keeps its weights but not its stride. The kernels behind the layer that had the
+    stride are dilated ("hole"), so that they read the same cells as in the classification network:
+    every second cell of the stage equals a cell of the classifier's. The kernel that had the stride
+    reads cells of stride 16 as before, so it is not dilated; in GluonCV's networks it is the first
+    3 x 3 kernel of the stage, in Caffe's a 1 x 1 kernel. With `dilate_strided`, it is dilated all
+    the same: detectors that were trained so keep the form of their weights.
+
+    The RPN reads the stage before the last (conv4), the head reads the last one (conv5) through a
+    1 x 1 convolution to CHANNELS channels.
 
     Inputs: (B, 3, H, W). Outputs: RPN features (B, D, H / 16, W / 16) and head features
     (B, CHANNELS, H / 16, W / 16).
@@ -108,7 +115,7 @@ class HoleNet(HybridBlock):
 
     CHANNELS = 1024
 
-    def __init__(self, model: HybridBlock) -> None:
+    def __init__(self, model: HybridBlock, dilate_strided: bool = False) -> None:
         super().__init__()
         with self.name_scope():
             self.early = nn.HybridSequential()
@@ -116,7 +123,7 @@ class HoleNet(HybridBlock):
             self.early.add(model.layer1, model.layer2, model.layer3)
             self.last = nn.HybridSequential()
             self.last.add(model.layer4)
-            self.last.apply(dilate)
+            self.last.apply(partial(dilate, dilate_strided=dilate_strided))
             self.reduce = nn.Conv2D(self.CHANNELS, 1, activation="relu")
 
     def hybrid_forward(self, F: ModuleType, x: Array) -> tuple:
@@ -124,13 +131,16 @@ class HoleNet(HybridBlock):
         return conv4, self.reduce(self.last(conv4))
 
 
-def dilate(layer: HybridBlock) -> None:
-    """Remove the stride of a convolution and dilate its kernel by two; skip other layers."""
+def dilate(layer: HybridBlock, dilate_strided: bool) -> None:
+    """Remove the stride of a convolution, or dilate the 3 x 3 kernel of one without; skip others.
+
+    With `dilate_strided`, do both for a 3 x 3 kernel with a stride.
+    """
     if isinstance(layer, nn.Conv2D):
         settings = layer._kwargs
-        settings["stride"] = (1, 1)
-        if settings["kernel"] == (3, 3):
+        if settings["kernel"] == (3, 3) and (settings["stride"] == (1, 1) or dilate_strided):
             settings["dilate"] = settings["pad"] = (2, 2)
+        settings["stride"] = (1, 1)
 
 
 def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:

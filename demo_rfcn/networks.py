@@ -67,7 +67,7 @@ def make_backbone(config: ModelConfig, norm_kwargs: dict) -> HybridBlock:
             first = [model.conv1, model.bn1, model.relu, model.maxpool, model.layer1, model.layer2]
             backbone = PyramidNet([sequence(first), model.layer3, model.layer4], 256, 224)
         else:
-            backbone = HoleNet(model)
+            backbone = HoleNet(model, config.dilate_strided)
         backbone.load_pretrained = partial(load_classifier, model)
     if config.deform:
         deform(last_stage(backbone))
@@ -108,6 +108,31 @@ def make_head(config: ModelConfig, backbone: HybridBlock) -> HybridBlock:
         "scrambled": ScrambledHead,
     }
     return voting_heads[config.head](*size, config.stride)
+
+
+def row_names(config: ModelConfig) -> dict[str, list[tuple]]:
+    """Return, by layer, what the rows of parameters stand for that depend on the options.
+
+    Rows of equal names have the same meaning in every configuration, at any place.
+    """
+    anchors = [(ratio, scale) for ratio in config.anchor_ratios for scale in config.anchor_scales]
+    scores: list[tuple] = [("background",), *(("class", name) for name in config.classes)]
+    boxes = scores[1:] if not config.class_agnostic else [("all classes",)]
+    offsets, anchor_offsets = (
+        [(*row, side) for row in rows for side in "xywh"] for rows in (boxes, anchors)
+    )
+    score_maps, offset_maps = (
+        [(*row, config.k, bin) for row in rows for bin in range(config.k**2)]
+        for rows in (scores, offsets)
+    )
+    return {
+        "rpn.score": anchors,
+        "rpn.loc": anchor_offsets,
+        "head.cls": scores,
+        "head.box": offsets,
+        "head.class_maps": score_maps,
+        "head.box_maps": offset_maps,
+    }
 
 
 def build(

@@ -34,7 +34,9 @@ def train(
     Raises InputError if a loss or a parameter is not finite; see also `run.open_run`.
     """
     data, model, schedule = settings.data, settings.model, settings.schedule
-    config = settings.model_config(train_set.classes)
+    config = settings.model_config(train_set.classes, start=resumed or pretrained)
+    if resumed:
+        resumed.check_config(config)
     ctx = settings.devices.contexts()
 
     with open_run(settings, train_set, val_set, resumed) as run:

@@ -9,11 +9,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 from gluoncv import model_zoo
+from support.damages import change_checkpoint
 from support.demo_runs import parameters, run, train, train_arguments
 
 import gluon_roi
-from demo_rfcn import networks
-from demo_rfcn.model import ModelConfig
+from demo_rfcn import checkpoint, networks
+from demo_rfcn.model import HoleNet, ModelConfig
 from demo_rfcn.networks import NETWORKS
 
 pytestmark = pytest.mark.slow
@@ -37,6 +38,46 @@ def test_both_maps_have_the_stride(network):
     stride = config(network).stride
     for features in net(mx.nd.zeros((1, 3, 4 * stride, 6 * stride))):
         assert features.shape[2:] == (4, 6)
+
+
+def last_stages(network: str, dilate_strided: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the last stage's output of a classification network, and of a backbone made of it."""
+    made = [model_zoo.get_model(network, pretrained=False) for _ in range(2)]
+    data = mx.nd.random.normal(shape=(1, 3, 96, 160))
+    for model in made:
+        model.initialize(mx.init.Xavier())
+        model(data)
+    for parameter, other in zip(*(model.collect_params().values() for model in made)):
+        other.set_data(parameter.data())
+    classifier, model = made
+    backbone = HoleNet(model, dilate_strided)
+    expected = data
+    for name in ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"):
+        expected = getattr(classifier, name)(expected)
+    return expected.asnumpy(), backbone.last(backbone.early(data)).asnumpy()
+
+
+@pytest.mark.parametrize("network", ["resnet18_v1b", "resnet50_v1b"])
+def test_every_second_cell_equals_the_classifiers(network):
+    """Also at the border: both pad with zeros there."""
+    expected, dilated = last_stages(network, dilate_strided=False)
+    assert dilated.shape[2:] == (6, 10) and expected.shape[2:] == (3, 5)
+    limit = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(dilated[:, :, ::2, ::2], expected, rtol=0, atol=limit)
+    _, of_old_checkpoints = last_stages(network, dilate_strided=True)
+    assert np.abs(of_old_checkpoints[:, :, ::2, ::2] - expected).max() > 1e3 * limit
+
+
+def test_an_old_checkpoint_keeps_its_form(eight_images, short_run, tmp_path):
+    """It does not store whether the kernel that had the stride is dilated: all were."""
+    old = tmp_path / "old.ckpt"
+    change_checkpoint(old, short_run / "last.ckpt", "dilate_strided", None)
+    assert not checkpoint.read(short_run / "last.ckpt").config.dilate_strided
+    for name, steps in (("resume", 7), ("pretrained", 1)):
+        last = train(eight_images, tmp_path / name, f"--{name}", old, "--steps", steps)
+        assert checkpoint.read(last).config.dilate_strided
+    net = networks.make_backbone(replace(config("resnet18_v1b"), dilate_strided=True), {})
+    assert net.last[0][0].conv1._kwargs["dilate"] == (2, 2)
 
 
 @pytest.mark.parametrize("network", EVERY_NETWORK)
