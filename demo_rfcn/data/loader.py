@@ -132,17 +132,19 @@ class TrainLoader:
     def _draw_order(self, epoch: int) -> np.ndarray:
         """Return the images of an epoch's batches, (steps, batch_size).
 
-        They are either wide or tall, so that they are padded little; the rest of both is mixed.
+        A batch has wide images or tall ones, so that they are padded little; the rest of both is
+        mixed. Fewer images than a batch are left out of an epoch. They are drawn from all images:
+        left out after this order was made, they would always be of the rarer kind.
         """
         rng = np.random.default_rng([self.seed, 0, epoch])
-        order = rng.permutation(len(self.dataset))
+        order = rng.permutation(len(self.dataset))[: self.steps_per_epoch * self.batch_size]
         batches, rest = [], []
         for wide in (True, False):
             bucket = order[self._wide[order] == wide]
-            count = len(bucket) // self.batch_size * self.batch_size
-            batches.append(bucket[:count])
-            rest.append(bucket[count:])
-        images = np.concatenate(batches + rest)[: self.steps_per_epoch * self.batch_size]
+            complete = len(bucket) // self.batch_size * self.batch_size
+            batches.append(bucket[:complete])
+            rest.append(bucket[complete:])
+        images = np.concatenate(batches + rest)
         return rng.permutation(images.reshape(-1, self.batch_size))
 
     def make(self, step: int) -> Batch:
@@ -151,8 +153,8 @@ class TrainLoader:
         chosen = self._epoch_order(epoch)[place]
         samples = [self._sample(int(chosen[row]), step, row) for row in self._rows]
         largest = np.max([image.shape[:2] for image, _, _ in samples], axis=0)
-        step = self.size_divisor
-        padded = tuple(-(-int(side) // step) * step for side in largest)
+        divisor = self.size_divisor
+        padded = tuple(-(-int(side) // divisor) * divisor for side in largest)
         data = np.zeros((len(samples), 3, *padded), np.float32)
         boxes = np.full((len(samples), self._max_objects, 6), -1, np.float32)
         rpn = []

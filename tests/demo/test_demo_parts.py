@@ -12,6 +12,8 @@ from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
 from demo_rfcn import losses, model, networks, variants
 from demo_rfcn.data import DATASETS, ValidationSplit, loader, open_datasets, signals
+from demo_rfcn.data.dataset import DetectionSet, Sample
+from demo_rfcn.data.images import Header
 from demo_rfcn.model import ModelConfig
 from demo_rfcn.predictor import Detection
 from demo_rfcn.report import pictures, roi_pictures
@@ -258,6 +260,22 @@ def test_batches_keep_wide_and_tall_images_apart(voc_root):
     assert batches.steps_per_epoch == 3
     wide = [shape[3] > shape[2] for shape in shapes]
     assert sum(wide) == 4 and len(set(shapes)) > 1
+
+
+@pytest.mark.parametrize(("wide", "tall", "batch_size"), [(52, 3, 4), (96, 15, 16), (5, 1, 5)])
+def test_every_image_is_trained_on(wide, tall, batch_size):
+    """Each is left out of about the same share of the epochs, also if it is of the rarer kind."""
+    headers = [Header("PNG", (12, 8), 1)] * wide + [Header("PNG", (8, 12), 1)] * tall
+    labels, crowd = np.zeros((0, 6), np.float32), np.zeros(0, bool)
+    samples = [Sample(str(n), "", header, labels, crowd) for n, header in enumerate(headers)]
+    dataset = DetectionSet("images", ("a",), samples)
+    batches = loader.TrainLoader(dataset, batch_size, (8, 12), 8, lambda *_: None, seed=0)
+    epochs = [batches._epoch_order(epoch) for epoch in range(200)]
+    assert all(len(np.unique(images)) == images.size for images in epochs)
+    seen = np.bincount(np.concatenate([images.ravel() for images in epochs])) / len(epochs)
+    assert len(seen) == wide + tall and np.ptp(seen) < 0.25
+    mixed = [np.ptp((images >= wide).astype(int), axis=1).sum() for images in epochs]
+    assert max(mixed) <= 1  # batches with wide and tall images
 
 
 def test_batches_follow_from_seed_and_step_alone(voc_root):
