@@ -162,7 +162,8 @@ def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict[str, Any]
     """
     names = _names(net, trainer)
     named = net._collect_params_with_prefix()
-    arrays = {f"model/{name}": each._reduce().asnumpy() for name, each in named.items()}
+    # All devices have the same values; their mean, which Gluon would save, may be rounded.
+    arrays = {f"model/{name}": each.list_data()[0].asnumpy() for name, each in named.items()}
     updates = {}
     for index, state in trainer._updaters[0].states.items():
         updates[names[index]] = trainer._optimizer._index_update_count[index]

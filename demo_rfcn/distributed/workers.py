@@ -54,7 +54,12 @@ class Workers(AbstractContextManager):
         """Share the weights of worker 0; raise InputError unless all have equal values."""
 
     def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
-        """Sum the gradients of all workers; return for each flag whether any worker set it."""
+        """Sum the gradients of all devices of all workers, and share the statistics of one device.
+
+        These are the statistics of batch normalisation, of the first device of worker 0; without
+        that, each device would have those of its own images. Returns for each flag whether any
+        worker set it.
+        """
         raise NotImplementedError
 
     def restore(self) -> None:
@@ -67,9 +72,17 @@ class SingleWorker(Workers):
     def __init__(self, kvstore: Any = None) -> None:
         self.kvstore = kvstore
 
+    def start(self, net: RFCN, trainer: mx.gluon.Trainer, **values: int) -> None:
+        """Keep the network."""
+        self._net = net
+
     def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
-        """Sum the gradients of the devices."""
+        """Sum the gradients of the devices, and copy the statistics of the first one."""
         trainer.allreduce_grads()
+        for parameter in self._net.collect_params(STATISTICS).values():
+            first, *others = parameter.list_data()
+            for other in others:
+                first.copyto(other)
         return flags
 
 
@@ -120,7 +133,7 @@ class ClusterWorkers(Workers):
         self._wait(share_weights, "for the weights of worker 0")
 
     def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
-        """Sum the gradients and flags, and copy worker 0's batch normalisation statistics."""
+        """Sum the gradients and flags, and copy the statistics of worker 0."""
 
         def exchange() -> None:
             trainer.allreduce_grads()
