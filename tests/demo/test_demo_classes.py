@@ -29,7 +29,7 @@ def stored_net(config: ModelConfig, folder: Path) -> checkpoint.Checkpoint:
         if parameter.name.endswith("bias"):
             parameter.set_data(mx.nd.arange(parameter.shape[0]) + 1000 * number)
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", kvstore=None)
-    notes = {
+    notes: dict = {
         **{"step": 0, "best": None, "history": {"losses": [], "val": []}, "pending": []},
         **{"arguments": {}, "short": 64, "max_size": 64, "held_back": None, "data": {}},
     }

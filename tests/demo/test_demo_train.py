@@ -15,7 +15,7 @@ import pytest
 from support.demo_data import write_voc
 from support.demo_runs import assert_equal_runs, history, parameters, run, train, train_arguments
 
-from demo_rfcn import checkpoint, cli, networks, progress
+from demo_rfcn import checkpoint, cli, progress
 from demo_rfcn.data import loader, signals
 from demo_rfcn.distributed.workers import SingleWorker
 from demo_rfcn.losses import TrainGraph
@@ -65,13 +65,14 @@ def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
         np.testing.assert_allclose(two.model[name], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_all_contexts_have_what_the_checkpoint_stores(eight_images, tmp_path, monkeypatch):
+def test_all_contexts_have_what_the_checkpoint_stores(eight_images, tmp_path):
     """Validation runs on one of them. The mean of seven equal numbers may be another number."""
-    build, nets = networks.build, []
-    monkeypatch.setattr(networks, "build", lambda *given: nets.append(build(*given)) or nets[0])
-    more = ("--cpus", "7", "--batch-size", "7", "--steps", "1", "--short", "64")
-    stored = parameters(train(eight_images, tmp_path, *more))
-    for name, parameter in nets[0]._collect_params_with_prefix().items():
+    keep = mock.patch.object(checkpoint, "save", side_effect=checkpoint.save)
+    with keep as save:
+        more = ("--cpus", "7", "--batch-size", "7", "--steps", "1", "--short", "64")
+        stored = parameters(train(eight_images, tmp_path, *more))
+    _, net, _, _ = save.call_args.args
+    for name, parameter in net._collect_params_with_prefix().items():
         for values in parameter.list_data():
             np.testing.assert_array_equal(values.asnumpy(), stored[name], name)
 
