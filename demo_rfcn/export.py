@@ -7,7 +7,6 @@ rfcn-metadata.json, or in the ONNX file: examples/detect_mxnet.py and detect_onn
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import mxnet as mx
 
 import gluon_roi.onnx
+from gluon_roi.files import saved_by_mxnet
 
 from . import files
 from .checkpoint import Checkpoint
@@ -81,23 +81,11 @@ def export(detector: Detector, stem: Path, side: int) -> tuple[Path, Path]:
 
     An image of `side` x `side` pixels traces the graph; those of other sizes may follow.
     """
-    symbol, parameters = Path(f"{stem}-symbol.json"), Path(f"{stem}-0000.params")
+    symbol, parameters = f"{stem.name}-symbol.json", f"{stem.name}-0000.params"
     detector(mx.nd.zeros((1, 3, side, side)))
-    with files.replacing(symbol) as first, files.replacing(parameters) as second:
-        made = first.with_name(parameters.name)
-        try:
-            detector.export(str(made.with_name(stem.name)))
-            # MXNet does not check whether the last bytes of a file reached the disk; a shortened
-            # file does not load.
-            mx.sym.load(str(first))
-            mx.nd.load(str(made))
-        except mx.MXNetError as error:
-            for part in (first, made):
-                with part.open("ab") as file:  # Python names the reason
-                    file.write(bytes(2**16))
-            raise OSError("MXNet wrote only a part of it") from error
-        os.replace(made, second)
-    return symbol, parameters
+    with files.replacing_all(stem.parent) as work, saved_by_mxnet(work / parameters, work / symbol):
+        detector.export(str(work / stem.name))
+    return stem.with_name(symbol), stem.with_name(parameters)
 
 
 def export_onnx(
@@ -115,6 +103,4 @@ def export_onnx(
             gluon_roi.onnx.export(detector, [(1, 3, side, side)], path, **options)
         except (ImportError, NotImplementedError) as error:
             raise InputError(f"export: {error}") from error
-        except OSError as error:  # its message repeats that of its cause
-            raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from error
     return path

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from gluon_roi import replacement
 
 from .errors import InputError, OutputError
 
@@ -29,26 +31,25 @@ def writing(target: Path | str) -> Iterator[None]:
         yield
     except OutputError:
         raise
-    except (FileExistsError, NotADirectoryError) as error:
-        raise OutputError(f"cannot write {target}: a part of the path is a file") from error
     except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+        # The messages of gluon_roi.replacement repeat that of their cause.
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        reason = cause.strerror or cause
+        if cause.errno in (errno.EEXIST, errno.ENOTDIR):
+            reason = "a part of the path is a file"
+        raise OutputError(f"cannot write {target}: {reason}") from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in an empty folder, and move the file to its path when it is complete.
+    """Yield a temporary path of the same name, and move the file to its path when it is complete.
 
     On failure the previous file stays, and nothing else remains.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as work:
-            part = Path(work, path.name)
+        with replacement.replacing(f"cannot write {path}", path) as part:
             yield part
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(part, path)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -65,15 +66,14 @@ def replacing_all(folder: Path) -> Iterator[Path]:
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".results-", dir=folder) as work:
+        with replacement.Replacement() as files:
+            work = files.folder(folder)
             try:
-                yield Path(work)
+                yield work
             except OutputError as error:  # names the file as the user will know it
-                raise OutputError(str(error).replace(work, str(folder))) from error
-            for path in sorted(Path(work).iterdir()):  # the summary of an evaluation is last
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-                os.replace(path, folder / path.name)
+                raise OutputError(str(error).replace(str(work), str(folder))) from error
+            for path in sorted(work.iterdir()):
+                files.add(f"cannot write {folder / path.name}", path, folder / path.name)
 
 
 def is_json_of(path: Path, *keys: str) -> bool:

@@ -15,6 +15,7 @@ import mxnet as mx
 import gluon_roi
 from gluon_roi import files, self_check, side_by_side
 from gluon_roi.inference.files import convert_symbol
+from gluon_roi.replacement import Replacement, replacing, through_links
 from gluon_roi.switch import models, programs
 
 
@@ -105,11 +106,12 @@ def _switch(
     ):
         if value:
             raise ValueError(f"switch: {option} is for --inference")
-    symbol = gluon_roi.optimize(model, bad_index=bad_index, rois_only=rois_only)
-    with files.replacing("switch: OUT", file, "the symbol") as stream:
-        stream.write(symbol.tojson(remove_amp_cast=False).encode())
+    source = files.read_symbol("switch: IN", model)
+    symbol = gluon_roi.optimize(source, bad_index=bad_index, rois_only=rois_only)
+    with replacing(f"switch: OUT: the symbol cannot be written to {file}", file) as part:
+        part.write_text(symbol.tojson(remove_amp_cast=False), encoding="utf-8")
     print(file)
-    print(f"switched: {_changes(model, symbol)}")
+    print(f"switched: {_changes(source, symbol)}")
     return 0
 
 
@@ -132,23 +134,27 @@ def _switch_for_inference(
     out = files.target("switch: --out-params", out_params)
     read = {"IN": model, "--params": params, "OUT": file}
     files.check_other_file("switch: --out-params", out, read)
-    if files.through_links(out) == files.through_links(file):
+    if through_links(out) == through_links(file):
         raise ValueError(f"switch: --out-params: expected another file than OUT, got {out}")
+    source = files.read_symbol("switch: IN", model)
     values = files.read_parameters("switch: --params", params)
-    switched = models.switch_for_inference(model, bad_index, rois_only)
+    switched = models.switch_for_inference(source, bad_index, rois_only)
     converted = convert_symbol(switched, values, shapes, winograd)
-    with files.replacing("switch: --out-params", out, "the parameters") as stream:
-        mx.nd.save(stream.name, converted.parameters)
-    with files.replacing("switch: OUT", file, "the symbol") as stream:
-        stream.write(converted.symbol.tojson(remove_amp_cast=False).encode())
+    with Replacement() as replacement:
+        failure = f"switch: --out-params: the parameters cannot be written to {out}"
+        with replacement.part(failure, out) as part, files.saved_by_mxnet(part):
+            mx.nd.save(str(part), converted.parameters)
+        failure = f"switch: OUT: the symbol cannot be written to {file}"
+        with replacement.part(failure, file) as part:
+            part.write_text(converted.symbol.tojson(remove_amp_cast=False), encoding="utf-8")
     print(file, out, sep="\n")
-    print(f"switched: {_changes(model, switched)}")
+    print(f"switched: {_changes(source, switched)}")
     for what, count in converted.changes.items():
         print(f"{what}: {count}")
     return 0
 
 
-def _changes(model: str, symbol: mx.sym.Symbol) -> str:
+def _changes(model: files.SymbolText, symbol: mx.sym.Symbol) -> str:
     """The replaced operators of MXNet, such as 3 (ROIPooling 2, _contrib_Proposal 1)."""
     before, after = gluon_roi.count(model), gluon_roi.count(symbol)
     changed = {
@@ -177,8 +183,9 @@ def _export(
     files.check_other_file("export: -o", file, read)
     given, free = _by_name("export: --shape", shape), _by_name("export: --dynamic", dynamic)
     cuts: dict[str, Any] = _by_name("export: --inputs", inputs)
+    source = files.read_symbol("export: SYMBOL", model)
     arrays = files.read_parameters("export: PARAMS", params)
-    names = gluon_roi.onnx.input_names(model, arrays, list(cuts), outputs)
+    names = gluon_roi.onnx.input_names(source, arrays, list(cuts), outputs)
     for option, found, known in (("--shape", given, names), ("--dynamic", free, [*names, *cuts])):
         for name in found:
             if name not in known:
@@ -190,7 +197,7 @@ def _export(
         if name not in given:
             raise ValueError(f"export: --shape: expected a shape for input {name}, got none")
     gluon_roi.onnx.export(
-        model,
+        source,
         [given[name] for name in names],
         file,
         arrays,

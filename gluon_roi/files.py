@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes files of symbols and parameters.
+"""Reads files of symbols and parameters, and checks those that are written.
 
 Each error is one sentence that begins with the caller: OSError if a file cannot be read or written,
 ValueError if its content is not of the expected type.
@@ -8,7 +8,6 @@ ValueError if its content is not of the expected type.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -22,6 +21,7 @@ import mxnet as mx
 
 from . import parameters
 from .bridge.symbol_json import parse_symbol, symbol_content
+from .replacement import through_links
 
 #: In signatures: the path of a file.
 PathLike = Union[str, "os.PathLike[str]"]
@@ -53,8 +53,17 @@ def _read_text(caller: str, path: PathLike, kind: str) -> str:
         raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
 
 
-def read_symbol(caller: str, path: PathLike) -> str:
+class SymbolText(str):
+    """The content of a symbol file, for functions that take the path of one.
+
+    A pipe can be read only once.
+    """
+
+
+def read_symbol(caller: str, path: PathLike) -> SymbolText:
     """The text of a symbol file. Its operators need not be registered."""
+    if isinstance(path, SymbolText):
+        return path
     text = _read_text(caller, path, "symbol file")
     try:
         content = parse_symbol(text)
@@ -66,7 +75,7 @@ def read_symbol(caller: str, path: PathLike) -> str:
         is_symbol = False
     if not is_symbol:
         raise ValueError(f"{caller}: {os.fspath(path)} is not a symbol file")
-    return text
+    return SymbolText(text)
 
 
 def load_symbol(caller: str, text: str) -> mx.sym.Symbol:
@@ -126,21 +135,55 @@ def _unknown_custom(caller: str, text: str, op_type: str) -> str:
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:
     """The arrays of a .params file by name."""
     _check_exists(caller, path, "file of parameters")
-    if not os.path.isfile(path):
-        raise OSError(f"{caller}: expected a file of parameters, but {path} is a pipe")
-    file = os.path.abspath(path)  # MXNet treats "stdin" and names with :// differently
+    arrays = None
     try:
-        with open(file, "rb") as stream:
-            is_numpy = parameters.check(stream)
-        with mx.util.np_shape(is_numpy or mx.util.is_np_shape()):
-            arrays = mx.nd.load(file) or {}
+        with open(path, "rb") as stream, _seekable(stream) as content:
+            is_numpy = parameters.check(content)
+            # MXNet treats the path "stdin" and names with :// differently.
+            is_copy = content is not stream
+            file = f"/proc/self/fd/{content.fileno()}" if is_copy else os.path.abspath(path)
+            with mx.util.np_shape(is_numpy or mx.util.is_np_shape()):
+                arrays = mx.nd.load(file) or {}
     except OSError as error:
         raise OSError(f"{caller}: {path} cannot be read: {error.strerror}") from None
     except (mx.MXNetError, ValueError):
-        arrays = None
+        pass
     if not isinstance(arrays, dict):
         raise ValueError(f"{caller}: {os.fspath(path)} is not a complete file of parameters")
     return arrays
+
+
+@contextlib.contextmanager
+def _seekable(stream: BinaryIO) -> Iterator[Any]:
+    """Context manager: a stream, or a temporary copy of it if it is a pipe."""
+    if stream.seekable():
+        yield stream
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+        yield copy
+
+
+@contextlib.contextmanager
+def saved_by_mxnet(params: Path, symbol: Path | None = None) -> Iterator[None]:
+    """Context manager: raise OSError if MXNet does not write these files completely in the block.
+
+    MXNet does not check whether the last bytes of a file reached the disk.
+    """
+    try:
+        yield
+        with params.open("rb") as stream:
+            parameters.check(stream)
+        if symbol is not None:
+            read_symbol("", symbol)
+    except (mx.MXNetError, ValueError) as error:
+        for file in filter(None, (params, symbol)):
+            with file.open("ab") as stream:
+                stream.write(bytes(2**16))  # Python raises the reason
+        if isinstance(error, mx.MXNetError):
+            raise
+        raise OSError("MXNet has written only a part of it") from error
 
 
 def read_json(caller: str, path: PathLike) -> Any:
@@ -190,55 +233,3 @@ def check_other_file(caller: str, path: PathLike, inputs: Mapping[str, Any]) -> 
         # Links and different spellings of a path may refer to the same file.
         if both and os.path.samefile(source, path):
             raise ValueError(f"{caller}: expected another file than {argument}, got {path}")
-
-
-def through_links(path: PathLike) -> Path:
-    """The file that a path refers to, behind symbolic links."""
-    return Path(os.path.realpath(path))
-
-
-@contextlib.contextmanager
-def replacing(caller: str, file: Path, content: str) -> Iterator[BinaryIO]:
-    """Context manager: yield a new file, which replaces `file` when it is complete.
-
-    Readers never get an incomplete file, and of concurrent writers the last one wins. After an
-    error, an existing file is unchanged.
-
-    Parameters
-    ----------
-    content : str
-        Description of the content, for error messages.
-    """
-    target_path = through_links(file)
-    try:
-        # In a folder of the same file system; permissions follow the umask.
-        with tempfile.TemporaryDirectory(prefix=".gluon_roi-", dir=target_path.parent) as folder:
-            part = Path(folder, "part")
-            with part.open("xb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            with contextlib.suppress(OSError):  # there is no previous file
-                shutil.copymode(target_path, part)
-            os.replace(part, target_path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OSError(f"{caller}: {content} cannot be written to {file}: {reason}") from error
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Context manager: lock a folder for one thread of one process, if the file system can."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # a folder that is writable, but not readable
-        yield
-        return
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)

@@ -18,6 +18,7 @@ from pathlib import Path
 import mxnet as mx
 
 from . import library
+from .replacement import replacing
 
 #: Whether MXNet supports GPUs; without, calls skip all checks.
 HAS_GPUS = mx.runtime.Features().is_enabled("CUDA")
@@ -54,12 +55,10 @@ def is_checked(context: mx.Context) -> bool:
 
 def record_check(context: mx.Context) -> Path:
     """Record that a GPU has passed. Returns the file; raises OSError if it cannot be written."""
-    from .files import replacing  # files imports the bridge, which imports this module
-
     file = _record_file(context)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing("check", file, "the record of a checked GPU") as stream:
-        stream.write(_identity(context).encode())
+    with replacing(f"check: the record of a checked GPU cannot be written to {file}", file) as part:
+        part.write_text(_identity(context), encoding="utf-8")
     return file
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -209,6 +210,44 @@ def test_export(model, tmp_path, part, capsys):
         assert (tmp_path / "same.onnx").read_bytes() == path.read_bytes()
 
 
+def piped(path):
+    """A named pipe with the content of a file, which can be read once."""
+    fifo = Path(f"{path}.pipe")
+    os.mkfifo(fifo)
+    content = Path(path).read_bytes()
+    threading.Thread(target=fifo.write_bytes, args=[content], daemon=True).start()
+    return str(fifo)
+
+
+def main_in_a_minute(line):
+    signal.alarm(60)  # a pipe that is opened again waits for ever
+    return main(line)
+
+
+#: Lines that read the files S and P of a model, and the files that they write.
+READING = {
+    "count S": [],
+    "switch S out": ["out"],
+    "switch S out --inference --params P --out-params weights": ["out", "weights"],
+    "export S P -o out --shape data=1,3,5,6 --shape rois=3,5": ["out"],
+}
+
+
+@pytest.mark.parametrize("line", READING)
+def test_models_from_pipes(line, model):
+    """`<(zcat net-symbol.json.gz)`: each file is read once."""
+    if line.startswith("export"):
+        pytest.importorskip("onnx")
+    symbol, params = files(model)
+    results = []
+    for source in (str, piped):
+        words = [source({"S": symbol, "P": params}[w]) if w in "SP" else w for w in line.split()]
+        status, _, error = forked(partial(main_in_a_minute, words), model.parent)
+        assert (status, error) == (0, "")
+        results.append([(model.parent / name).read_bytes() for name in READING[line]])
+    assert results[0] == results[1]
+
+
 #: Python 3.12 has no distutils, which GluonCV's training programs import.
 SCRIPT = """
 import sys
@@ -373,7 +412,7 @@ REFUSED = {
     "count .": "count: expected a symbol file, but . is a folder",
     "count /dev/full": "count: expected a symbol file, but /dev/full is a device",
     "count /dev/null": "count: expected a symbol file, but /dev/null is a device",
-    "switch /dev/zero out.json": "optimize: expected a symbol file, but /dev/zero is a device",
+    "switch /dev/zero out.json": "switch: IN: expected a symbol file, but /dev/zero is a device",
     "export S /dev/zero -o a --shape data=1": "PARAMS: expected a file of parameters, but /dev/z",
     f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --metadata /dev/zero": "but /dev/zero is a de",
     "count P": "is not a symbol file",

@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import mxnet as mx
 import pytest
+from support.damages import files_up_to
+from support.processes import ended_by
 
 import gluon_roi
 from gluon_roi.__main__ import main
+from gluon_roi.files import saved_by_mxnet
+from gluon_roi.replacement import Replacement, replacing, work_folder
 
 onnx = pytest.importorskip("onnx")
 
@@ -170,6 +176,151 @@ def test_processes_that_switch_to_one_path(tmp_path, symbol):
     assert [process.wait() for process in running] == [0, 0]
     assert gluon_roi.count(result)["_gluon_roi_ROIPool"] == 1
     assert sorted(os.listdir(tmp_path)) == ["net-symbol.json", "out.json"]
+
+
+# ---- Two files, and signals ----------------------------------------------------------------------
+
+
+def _conversion(folder, units=40):
+    """The line of a conversion for inference, and the sizes of its outputs; the old ones exist."""
+    mx.nd.save(str(folder / "net.params"), _params(units=units))
+    _symbol(units).save(str(folder / "net.json"))
+    line = ["switch", str(folder / "net.json"), str(folder / "out.json"), "--inference"]
+    line += ["--params", str(folder / "net.params"), "--out-params", str(folder / "out.params")]
+    assert main(line) == 0
+    sizes = {name: (folder / name).stat().st_size for name in ("out.json", "out.params")}
+    for name in sizes:
+        (folder / name).write_text("old")
+    return line, sizes
+
+
+@pytest.mark.parametrize(
+    "units, unwritten",
+    [
+        (40, "--out-params: the parameters cannot be written to {}/out.params"),
+        (1, "OUT: the symbol cannot be written to {}/out.json"),
+    ],
+    ids=["parameters", "symbol"],
+)
+def test_a_full_disk_changes_neither_file(units, unwritten, tmp_path, capsys):
+    """MXNet does not report that its last bytes were not written."""
+    line, sizes = _conversion(tmp_path, units)
+    before = _contents(tmp_path)
+    capsys.readouterr()
+    with files_up_to(max(sizes.values()) - 40):
+        assert main(line) == 2
+    message = f"gluon_roi: switch: {unwritten.format(tmp_path)}: File too large\n"
+    assert capsys.readouterr().err == message
+    assert _contents(tmp_path) == before and len([*tmp_path.iterdir()]) == len(before)
+
+
+def test_an_error_of_mxnet_while_it_saves(tmp_path):
+    """It is not the disk's."""
+    with pytest.raises(mx.MXNetError, match="its own"), saved_by_mxnet(tmp_path / "a.params"):
+        raise mx.MXNetError("its own")
+
+
+def _replace(folder, end=lambda: None):
+    """Replace three files, of which one does not exist; call `end` before that."""
+    with Replacement() as replacement:
+        for name in ("1", "2", "3"):
+            with replacement.part("failure", folder / name) as part:
+                part.write_text("new")
+        end()
+
+
+@pytest.fixture
+def old_files(tmp_path):
+    """Two files that `_replace` replaces; it makes the third."""
+    for name in ("1", "3"):
+        (tmp_path / name).write_text("old")
+    return tmp_path
+
+
+@pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
+def test_the_last_of_several_files_cannot_be_replaced(has_links, old_files, monkeypatch):
+    """The others are restored, also in file systems without hard links."""
+    if not has_links:
+        monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError))
+    (old_files / "3").unlink()
+
+    def occupy():
+        (old_files / "3").mkdir()
+
+    with pytest.raises(OSError, match="^failure: Is a directory$"):
+        _replace(old_files, occupy)
+    assert _contents(old_files) == {"1": b"old"} and sorted(os.listdir(old_files)) == ["1", "3"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["written", "replaced"])
+def test_a_signal_removes_what_is_unfinished(when, number, old_files):
+    """The process ends by the signal, as it does at any other time."""
+
+    def end():
+        os.kill(os.getpid(), number)
+
+    def ending_replace(*paths):
+        replace(*paths)
+        end()
+
+    def run():
+        if when == "written":
+            _replace(old_files, end)
+        with mock.patch("os.replace", ending_replace):  # after the first of three files
+            _replace(old_files)
+
+    replace = os.replace
+    assert ended_by(run) == number
+    assert _contents(old_files) == {"1": b"old", "3": b"old"} and len(os.listdir(old_files)) == 2
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_program_that_handles_signals_keeps_its_handler(old_files):
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _replace(old_files, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert {path.read_text() for path in old_files.iterdir()} == {"new"}
+
+
+def test_a_child_that_is_ended_removes_nothing(old_files):
+    """Data loaders fork, and end their processes by SIGTERM."""
+
+    def fork():
+        assert ended_by(lambda: os.kill(os.getpid(), signal.SIGTERM)) == signal.SIGTERM
+
+    _replace(old_files, fork)
+    assert {path.read_text() for path in old_files.iterdir()} == {"new"}
+
+
+def test_what_a_killed_process_leaves_is_removed_by_the_next(old_files):
+    """Not what a running process writes, another host, or the user."""
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended_by(lambda: _replace(old_files, kill)) == signal.SIGKILL
+    (left, *_) = abandoned = [path for path in old_files.iterdir() if path.is_dir()]
+    assert len(abandoned) == 3 and left.name.startswith(".gluon_roi-")
+    shutil.copytree(left, old_files / ".gluon_roi-users")
+    (lock,) = (old_files / ".gluon_roi-users").glob("owner-*")
+    lock.rename(lock.with_name("owner-another-host"))
+    with work_folder(old_files) as folder:
+        with replacing("failure", old_files / "1") as part:
+            part.write_text("new")
+        assert folder.is_dir()
+    assert sorted(os.listdir(old_files)) == [".gluon_roi-users", "1", "3"]
+
+
+def test_the_command_is_ended(tmp_path, monkeypatch):
+    """`kill`, `timeout` and `docker stop` while MXNet writes."""
+    line, _ = _conversion(tmp_path)
+    before = _contents(tmp_path)
+    monkeypatch.setattr(mx.nd, "save", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert ended_by(lambda: main(line)) == signal.SIGTERM
+    assert _contents(tmp_path) == before and len([*tmp_path.iterdir()]) == len(before)
 
 
 # ---- Paths ---------------------------------------------------------------------------------------

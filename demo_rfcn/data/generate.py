@@ -6,13 +6,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import cv2
 import numpy as np
+
+from gluon_roi.replacement import work_folder
 
 from ..errors import InputError
 from ..files import read_json, writing
@@ -51,8 +52,8 @@ def write_dataset(root: Path, recipe: dict[str, Any]) -> bool:
     root = root.resolve()
     with writing(root):
         root.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as work:
-            made = Path(work, "made")
+        with work_folder(root.parent) as work:
+            made = work / "made"
             names = write_splits(made / YEAR_FOLDER, recipe)
             digests = {f"{YEAR_FOLDER}/{name}": "" for name in names}
             for name in digests:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ..files import locked, replacing, through_links
+from ..replacement import Replacement, locked, through_links
 from .graph import PRODUCER
 
 #: Larger weights, in bytes, have a second file, because protobuf messages are limited to 2**31.
@@ -33,23 +33,20 @@ def save(model: onnx.ModelProto, weights: dict[str, np.ndarray], file: Path) -> 
     place = through_links(file)
     with locked(place.parent):
         old = _data_files(place)
-        data = None
-        if sum(value.nbytes for value in weights.values()) > LIMIT:
-            data = _new_data_file(place, old)
-            with replacing(_CALLER, data, f"the weights of {file}") as stream:
-                for name, value in weights.items():
-                    model.graph.initializer.append(_external(name, value, stream, data))
-        else:
-            model.graph.initializer.extend(
-                onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
-            )
-        try:
-            with replacing(_CALLER, file, "the model") as stream:
-                stream.write(model.SerializeToString())
-        except BaseException:
-            if data is not None:
-                data.unlink()
-            raise
+        with Replacement() as replacement:
+            if sum(value.nbytes for value in weights.values()) > LIMIT:
+                data = _new_data_file(place, old)
+                failure = f"{_CALLER}: the weights of {file} cannot be written to {data}"
+                with replacement.part(failure, data) as part, part.open("wb") as stream:
+                    for name, value in weights.items():
+                        model.graph.initializer.append(_external(name, value, stream, data))
+            else:
+                model.graph.initializer.extend(
+                    onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
+                )
+            failure = f"{_CALLER}: the model cannot be written to {file}"
+            with replacement.part(failure, file) as part:
+                part.write_bytes(model.SerializeToString())
         for path in old:
             path.unlink(missing_ok=True)
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import mxnet as mx
@@ -13,8 +15,10 @@ import pytest
 from PIL import Image
 from support.damages import put_pickle
 from support.demo_runs import assert_equal_runs, parameters, run, train, train_arguments
+from support.processes import ended_by
 
-from demo_rfcn import checkpoint, cli, export, networks
+from demo_rfcn import checkpoint, cli, export, files, networks
+from demo_rfcn.data import generate
 from demo_rfcn.distributed.workers import SingleWorker
 from demo_rfcn.model import ModelConfig
 
@@ -267,3 +271,33 @@ def test_interrupted_run_resumes_with_all_losses(eight_images, tmp_path, monkeyp
     run(*line, "--resume", last)
     assert_equal_runs(last, whole)
     assert checkpoint.read(last).history == checkpoint.read(whole).history
+
+
+def kill() -> None:
+    """End this process as `kill -9` and the kernel do when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_next_command_removes_what_a_killed_one_left(few_signals, tmp_path, monkeypatch):
+    """Files of a run, results, and a data set."""
+    line = ["data", "--dataset-root", tmp_path / "data"]
+
+    def file() -> None:
+        with files.replacing(tmp_path / "split.json"):
+            kill()
+
+    def results() -> None:
+        with files.replacing_all(tmp_path) as work:
+            files.write_json(work / "summary.json", {})
+            kill()
+
+    def data() -> None:
+        monkeypatch.setattr(generate, "write_splits", lambda *_: kill())
+        run(*line)
+
+    for write in (file, results, data):
+        assert ended_by(write) == signal.SIGKILL
+    assert len([*tmp_path.iterdir()]) > 0
+    run(*line)
+    files.write_json(tmp_path / "split.json", {})
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "split.json"}

@@ -27,6 +27,23 @@ def python(script, folder=None, **variables):
     return run.stdout.strip() if run.returncode == 0 else run.stderr.strip().splitlines()[-1]
 
 
+def ended_by(call):
+    """The number of the signal that ends a child of this process during a call."""
+    with warnings.catch_warnings():
+        # Python warns of a fork while threads run.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(300)
+        try:
+            call()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), f"it exited with status {os.WEXITSTATUS(status)}"
+    return os.WTERMSIG(status)
+
+
 def forked(call, folder="."):
     """Status, stdout and stderr of a call in a child of this process, which runs in a folder.
 
