@@ -54,7 +54,7 @@ def main() -> None:
     names = {"dataset", "dataset_root", "val_share"}
     values = {**stored_options(stored, names), "short": stored.scale[0]}
     data = take(Data, with_defaults({**values, "max_size": stored.scale[1]}))
-    train_set, test_set = data.open(None, "train", "test", classes=stored.config.classes)
+    train_set, test_set = data.open("train", "test", classes=stored.config.classes)
 
     def prepared(dataset: Any, index: int) -> np.ndarray:
         return normalise(resize(dataset.read(index), *data.scale)[0])

@@ -22,7 +22,7 @@ from .config import LAST, SAME_RUN, Settings
 from .data.dataset import DetectionSet
 from .demo import check_run, generate
 from .errors import CheckpointError, InputError
-from .metrics import evaluate
+from .metrics import describe_images, evaluate
 from .model import RFCN
 from .predictor import Predictor
 from .provenance import data_record
@@ -93,7 +93,8 @@ def command(
         runs.append((variant, run, stored))
     if settings.data.spec.recipe:
         generate(settings.data)
-    train_set, val_set, test_set = settings.open("train", "val", "test")
+    before = pretrained.images if pretrained else None
+    train_set, val_set, test_set = settings.open("train", "val", "test", before=before)
     made_of = study(settings, train_set, test_set)
     check_study(folder, rows, made_of)
     for variant, run, stored in runs:
@@ -176,7 +177,7 @@ def score(
         if title == ROTATED:
             rotate_bins(predictor.detector.net)
         scores = evaluate(predictor, test_set)
-        figures = {key: scores[key] for key in SCORES}
+        figures = {key: scores[key] for key in (*SCORES, "images", "trained_on")}
         rows.append({"variant": title, **row, **figures, "made_of": made_of})
     return rows
 
@@ -218,6 +219,8 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
         if result.runs > 1:
             cells = [f"{cell} ± {value:.3f}" for cell, value in zip(cells, result.deviations)]
         lines.append(f"| {title} | {' | '.join(cells)} | {result.runs} |")
+    if rows[0].get("trained_on"):
+        lines += ["", f"On {describe_images(rows[0])}."]
     with files.replacing(path) as part:
         part.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -19,7 +19,8 @@ import mxnet as mx
 import numpy as np
 
 from . import files, networks
-from .data.dataset import first_names
+from .data import RunImages
+from .data.dataset import ImageKey, first_names
 from .errors import CheckpointError, InputError, reason
 from .model import RFCN, Detector, ModelConfig
 
@@ -41,7 +42,7 @@ class Checkpoint:
     best: float | None  # highest mAP@0.5 on the validation images
     history: dict[str, list[dict[str, float]]]  # rows of "losses" and "val"
     pending: list[list[float]]  # losses of the steps since the last row
-    held_back: list[str] | None  # names of images held back from training
+    images: RunImages  # what the run trained on and what it held back
     data: dict[str, Any]  # what was read, see `provenance.data_record`
     updates: dict[str, int]  # number of updates of each parameter
     model: dict[str, np.ndarray]
@@ -218,7 +219,7 @@ def read(path: Path) -> Checkpoint:
             best=None if notes["best"] is None else float(notes["best"]),
             history={name: list(notes["history"][name]) for name in ("losses", "val")},
             pending=list(notes["pending"]),
-            held_back=notes["held_back"],
+            images=_read_images(notes),
             data=dict(notes["data"]),
             updates={name: int(count) for name, count in notes["updates"].items()},
             model=model,
@@ -228,6 +229,21 @@ def read(path: Path) -> Checkpoint:
         if isinstance(error, OSError) and error.filename:
             raise
         raise _damaged(path, reason(error)) from error
+
+
+def _read_images(notes: dict[str, Any]) -> RunImages:
+    """Return the images of the run; earlier versions stored only the names of held-back ones."""
+    held_back, trained_on = notes["held_back"] or (), notes.get("trained_on")
+    return RunImages(
+        location=notes["data"].get("location", {}),
+        trained_on=None if trained_on is None else tuple(map(_read_key, trained_on)),
+        held_back=tuple(map(_read_key, held_back)),
+    )
+
+
+def _read_key(value: Any) -> ImageKey:
+    name, digest = (value, "") if isinstance(value, str) else map(str, value)
+    return ImageKey(name, digest)
 
 
 def _read_step(notes: dict[str, Any]) -> int:

@@ -16,7 +16,16 @@ from typing import Any, TypeVar
 import mxnet as mx
 
 from .checkpoint import Checkpoint
-from .data import DATASETS, LOCATION, CocoFiles, DatasetSpec, ValidationSplit, open_datasets
+from .data import (
+    DATASETS,
+    LOCATION,
+    CocoFiles,
+    DatasetSpec,
+    RunImages,
+    ValidationSplit,
+    open_datasets,
+    resolve_location,
+)
 from .data.dataset import DetectionSet
 from .errors import InputError
 from .model import ModelConfig
@@ -96,12 +105,23 @@ class Data:
         return files
 
     def open(
-        self, split: ValidationSplit | None, *purposes: str, classes: tuple[str, ...] = ()
+        self,
+        *purposes: str,
+        split: ValidationSplit | None = None,
+        before: RunImages | None = None,
+        classes: tuple[str, ...] = (),
     ) -> list[DetectionSet]:
-        """Open the data set for some purposes, perhaps with other classes; see `data`."""
+        """Open the data set for some purposes, perhaps with other classes; see `open_datasets`.
+
+        `before` are the images of the run that trained the detector, or its first weights.
+        """
         spec = replace(self.spec, classes=classes) if classes else self.spec
+
+        def find_trained(dataset: DetectionSet) -> set[str] | None:
+            return before.find_trained(dataset, resolve_location(vars(self))) if before else set()
+
         root, skip = self.dataset_root, self.skip_broken
-        return open_datasets(spec, root, purposes, skip, self.files, split)
+        return open_datasets(spec, root, purposes, skip, self.files, split, find_trained)
 
 
 @dataclass(frozen=True)
@@ -240,9 +260,10 @@ class Settings:
             dilate_strided=start.config.dilate_strided if start else False,
         )
 
-    def open(self, *purposes: str) -> list[DetectionSet]:
+    def open(self, *purposes: str, before: RunImages | None = None) -> list[DetectionSet]:
         """Open the data set; a validation set without a list is held back from training."""
-        return self.data.open(ValidationSplit(self.data.val_share, self.schedule.seed), *purposes)
+        split = ValidationSplit(self.data.val_share, self.schedule.seed)
+        return self.data.open(*purposes, split=split, before=before)
 
     def with_steps(self, images: int) -> Settings:
         """Return the settings with a number of steps; without --steps it is that of 100 passes."""

@@ -30,7 +30,9 @@ def train_command(
     """Train a detector, and print the location of the run."""
     check_start(settings, resumed)
     check_folder(settings, resumed)
-    train_set, val_set = settings.open("train", "val")
+    first = resumed or pretrained
+    before = first.images if first else None
+    train_set, val_set = settings.open("train", "val", before=before)
     start(settings, train_set, val_set, resumed, pretrained)
     folder = settings.output.save_prefix
     print(f"the run is in {folder.resolve()}; its scores, pictures and report.html:")
@@ -53,7 +55,9 @@ def demo(settings: Settings, resumed: Checkpoint | None, pretrained: Checkpoint 
     if settings.data.spec.recipe:
         generate(settings.data)
     # The images of the report too, so that broken ones are named now.
-    train_set, val_set, test_set = settings.open("train", "val", "test")
+    first = resumed or pretrained
+    before = first.images if first else None
+    train_set, val_set, test_set = settings.open("train", "val", "test", before=before)
     settings = settings.with_steps(len(train_set))
     if resumed and resumed.path == last and resumed.step >= settings.schedule.steps:
         check_data(resumed, settings, train_set)
@@ -88,7 +92,7 @@ def start(
     pretrained: Checkpoint | None,
 ) -> None:
     """Train on opened data, with the number of steps that follows from them."""
-    check_annotated(val_set, settings.output.val_limit)
+    check_annotated(val_set)
     settings = settings.with_steps(len(train_set))
     images, contexts = settings.devices.batch_size, len(settings.devices.contexts())
     if images < contexts:

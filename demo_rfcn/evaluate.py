@@ -13,11 +13,12 @@ import numpy as np
 from . import checkpoint, files
 from .checkpoint import Checkpoint
 from .config import LAST, SAME_RUN, SUMMARY, Data, Devices
-from .data import ValidationSplit, resolve_location
+from .data import resolve_location
 from .data.dataset import DetectionSet, plural
+from .data.splits import choose_indices
 from .errors import CheckpointError
 from .losses import TrainGraph
-from .metrics import check_annotated, evaluate, rpn_recall
+from .metrics import check_annotated, describe_images, evaluate, rpn_recall
 from .predictor import Predictor
 from .provenance import result_record
 from .report.page import REPORT, check_report_folder, format_score, write_report
@@ -36,7 +37,7 @@ def report(data: Data, devices: Devices, stored: Checkpoint, folder: Path) -> di
     """Evaluate a checkpoint, write the pictures and summary.json, and return the summary."""
     ctx = devices.contexts()
     test_set = open_test_set(data, stored)
-    check_annotated(test_set, None)
+    check_annotated(test_set)
     files.prepare(folder)
     predictor = Predictor(stored.detector(ctx), data.scale, ctx, devices.batch_size)
     path = stored.path
@@ -71,7 +72,7 @@ def draw(
     """Draw the pictures of an evaluation; add their names and their figures to the summary."""
     from .report import pictures, roi_pictures  # the import of pyplot needs a second
 
-    found = predictor(test_set, range(len(test_set))[:PICTURED_IMAGES], hidden=True)
+    found = predictor(test_set, choose_indices(test_set, PICTURED_IMAGES), hidden=True)
     pictures.detections(folder / "detections.png", test_set, found)
     pictures.curves(folder, whole_history(stored))
     drawn = ["detections.png", "loss.png", "map.png"]
@@ -89,25 +90,14 @@ def draw(
 
 
 def open_test_set(data: Data, stored: Checkpoint) -> DetectionSet:
-    """Open the test images; those held back by the checkpoint's run, if they are of its data."""
+    """Open the test images; without a list of them, those that the detector was not trained on."""
     classes = stored.config.classes
     if data.spec.classes and set(classes) != set(data.spec.classes):
         _refuse_classes(stored, data, data.spec.classes)
-    (test_set,) = data.open(_held_back(stored, data), "test", classes=classes)
+    (test_set,) = data.open("test", before=stored.images, classes=classes)
     if not test_set.annotated_classes & set(classes):
         _refuse_classes(stored, data, sorted(test_set.annotated_classes))
     return test_set
-
-
-def _held_back(stored: Checkpoint, data: Data) -> ValidationSplit | None:
-    """Return the images that the checkpoint's run held back, if they are of this data set.
-
-    Locations are compared as resolved paths: another spelling is the same folder.
-    """
-    if not stored.held_back:
-        return None
-    same = stored.data["location"] == resolve_location(vars(data))
-    return ValidationSplit(names=set(stored.held_back)) if same else None
 
 
 def whole_history(stored: Checkpoint) -> dict[str, list[dict[str, float]]]:
@@ -148,7 +138,7 @@ def _refuse_classes(stored: Checkpoint, data: Data, requested: Sequence[str]) ->
 def print_summary(summary: dict[str, Any], folder: Path) -> None:
     """Print the figures of a summary as a short table, and the location of its report."""
     scores = summary["test"]
-    print(f"{summary['dataset']}: {plural(scores['images'], 'held-back image')}", end=", ")
+    print(f"{summary['dataset']}: {describe_images(scores)}", end=", ")
     print(f"mAP@0.5 {scores['map50']:.3f}, mAP@0.75 {scores['map75']:.3f}")
     recall = ", ".join(f"{value:.3f} of {n}" for n, value in scores["rpn_recall"].items())
     print(f"  {scores['ms_per_image']:.0f} ms per image, RPN recall {recall}")

@@ -13,8 +13,9 @@ import numpy as np
 from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
-from .data.dataset import BOX, CLASS, DIFFICULT, DetectionSet
+from .data.dataset import BOX, CLASS, DIFFICULT, DetectionSet, plural
 from .data.loader import load_image, normalise
+from .data.splits import choose_indices
 from .errors import InputError
 from .predictor import Detection, Predictor
 from .progress import Progress
@@ -27,19 +28,18 @@ METRICS = {
 }
 
 
-def check_annotated(dataset: DetectionSet, limit: int | None) -> None:
-    """Raise InputError unless the first `limit` images have an object that is not difficult."""
-    labels = dataset.labels[:limit]
-    if not any((rows[:, DIFFICULT] == 0).any() for rows in labels):
-        where = f"in the first {len(labels)} images of {dataset}"
+def check_annotated(dataset: DetectionSet) -> None:
+    """Raise InputError unless an image has an object that is not difficult."""
+    if not any((rows[:, DIFFICULT] == 0).any() for rows in dataset.labels):
+        where = f"in the {plural(len(dataset), 'image')} of {dataset}"
         expected = "expected at least one that is not difficult"
-        raise InputError(f"eval: no annotated object {where}, {expected}")
+        raise InputError(f"dataset: no annotated object {where}, {expected}")
 
 
 def evaluate(predictor: Predictor, dataset: DetectionSet, limit: int | None = None) -> dict:
-    """Return `scores` of the first `limit` images, and `ms_per_image` with reading and scaling."""
-    check_annotated(dataset, limit)
-    indices = range(len(dataset))[:limit]
+    """Return `scores` of at most `limit` images, and `ms_per_image` with reading and scaling."""
+    check_annotated(dataset)
+    indices = choose_indices(dataset, limit)
     start = time.perf_counter()
     found = predictor(dataset, indices)
     elapsed = time.perf_counter() - start
@@ -49,10 +49,13 @@ def evaluate(predictor: Predictor, dataset: DetectionSet, limit: int | None = No
 def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     """Return the scores of the detections of some images by index, ready for JSON.
 
-    These are the mAP of each of `METRICS`, the same `per_class`, and the number of `images`; a COCO
-    file has COCO's own figures too. The AP of a class without objects is None.
+    These are the mAP of each of `METRICS`, the same `per_class`, the number of `images`, and how
+    many of them the detector was `trained_on`, None if that is unknown; a COCO file has COCO's own
+    figures too. The AP of a class without objects is None.
     """
+    names, known = {dataset.samples[index].name for index in found}, dataset.trained_on
     result: dict = {"images": len(found)}
+    result["trained_on"] = None if known is None else len(known & names)
     if dataset.is_coco:
         result.update(average_precision(dataset, found))
     per_class: dict[str, dict] = {name: {} for name in dataset.classes}
@@ -69,14 +72,24 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     return {**result, "per_class": per_class}
 
 
+def describe_images(scores: dict) -> str:
+    """Return the number of images of some scores, and of those that were trained on."""
+    images, trained_on = plural(scores["images"], "image"), scores["trained_on"]
+    if trained_on is None:
+        return f"{images}, perhaps trained on: the checkpoint does not store which images it saw"
+    if trained_on:
+        return f"{images}, {trained_on} of them trained on"
+    return plural(scores["images"], "held-back image")
+
+
 def rpn_recall(predictor: Predictor, dataset: DetectionSet) -> dict[str, float]:
     """Return the share of objects that the best n proposals cover with an IoU of 0.5, by n.
 
-    The first hundred images are used, without difficult objects.
+    At most a hundred images are used, without difficult objects.
     """
     net, propose = predictor.detector.net, predictor.detector.proposals
     covered, total = dict.fromkeys((10, 30, 100), 0), 0
-    for index in Progress("recall of the proposals", "images", range(len(dataset))[:100]):
+    for index in Progress("recall of the proposals", "images", choose_indices(dataset, 100)):
         image, labels = load_image(dataset, index, *predictor.scale)
         objects = labels[labels[:, DIFFICULT] == 0]
         data = mx.nd.array(normalise(image)[None], ctx=predictor.ctx[0])

@@ -20,11 +20,13 @@ from .checkpoint import Checkpoint
 from .config import BEST, LAST, NOT_INHERITED, SAME_RUN, Settings
 from .data.dataset import DetectionSet, plural
 from .data.loader import Batch, TrainLoader
+from .data.splits import images_of_run
 from .distributed import workers as distributed
 from .distributed.stop import StopRequest
 from .distributed.workers import Lost, Workers
 from .errors import InputError, Interrupted, LostImage
 from .losses import TrainGraph
+from .metrics import describe_images
 from .model import RFCN
 from .progress import Progress
 from .provenance import data_record
@@ -51,6 +53,7 @@ class Run:
         workers: Workers,
         stop: StopRequest,
         resumed: Checkpoint | None,
+        pretrained: Checkpoint | None,
         train_set: DetectionSet,
         val_set: DetectionSet,
     ) -> None:
@@ -63,9 +66,11 @@ class Run:
         self.history = resumed.history if resumed else {"losses": [], "val": []}
         self.losses = [np.array(row, np.float32) for row in resumed.pending] if resumed else []
         self.out_of_time = self.must_stop = False
-        self.held_back = [s.name for s in val_set.samples] if val_set.held_back else None
-        self.trained_on = [sample.name for sample in train_set.samples]
         self.data = data_record(settings.data, train_set)
+        first = resumed or pretrained
+        before = first.images if first else None
+        self.images = images_of_run(self.data["location"], train_set, val_set, before)
+        self.trained_on = [sample.name for sample in train_set.samples]
         self._loss, self._started, self._written = math.nan, time.monotonic(), {SPLIT}
         self.is_single_worker = stop.ends_at_once = workers.num_workers == 1
         self.progress = Progress("training", "steps", total=self.num_steps, disable=True)
@@ -175,13 +180,18 @@ class Run:
         """Write validation scores, the best detector so far and the last one."""
         self.progress.reach(self.step)
         map50, map75 = scores["map50"], scores["map75"]
-        self.history["val"].append({"step": self.step, "map50": map50, "map75": map75})
+        row = {"step": self.step, "map50": map50, "map75": map75}
+        if scores["trained_on"]:
+            row["trained_on"] = scores["trained_on"]
+        self.history["val"].append(row)
         if self.best is None or map50 >= self.best:
             self.best = map50
             self.save(BEST)
             self._describe()
         self.save(LAST)
-        self.progress.results(f"step {self.step}: mAP@0.5 {map50:.3f}, mAP@0.75 {map75:.3f}")
+        figures = f"mAP@0.5 {map50:.3f}, mAP@0.75 {map75:.3f}"
+        on = f" on {describe_images(scores)}" if scores["trained_on"] else ""
+        self.progress.results(f"step {self.step}: {figures}{on}")
 
     def save(self, name: str) -> None:
         """Write a checkpoint, and with the last one the history and the split of the images."""
@@ -197,7 +207,8 @@ class Run:
             "best": self.best,
             "history": self.history,
             "pending": [row.tolist() for row in self.losses],
-            "held_back": self.held_back,
+            "held_back": self.images.held_back,
+            "trained_on": self.images.trained_on,
             "data": self.data,
         }
         checkpoint.save(self.folder / name, self.net, self.trainer, notes)
@@ -205,9 +216,10 @@ class Run:
         if name == LAST:
             files.write_json(self.folder / HISTORY, self.history)
             self._written.add(HISTORY)
-            if self.held_back:
+            if self.images.held_back:
                 split = {key: arguments[key] for key in ("seed", "val_share")}
-                split.update(held_back=self.held_back, trained_on=self.trained_on)
+                held_back = [key.name for key in self.images.held_back]
+                split.update(held_back=held_back, trained_on=self.trained_on)
                 files.write_json(self.folder / SPLIT, split)
             self._remove_replaced()
 
@@ -216,7 +228,7 @@ class Run:
         if not self.settings.output.overwrite or continues(self.settings, self.resumed):
             return
         remove_report(self.folder)
-        kept = self._written if self.held_back else self._written - {SPLIT}
+        kept = self._written if self.images.held_back else self._written - {SPLIT}
         for name in (HISTORY, SPLIT):
             if name not in kept and is_written_by_run(self.folder / name):
                 (self.folder / name).unlink()
@@ -271,6 +283,7 @@ def open_run(
     train_set: DetectionSet,
     val_set: DetectionSet,
     resumed: Checkpoint | None = None,
+    pretrained: Checkpoint | None = None,
 ) -> Iterator[Run]:
     """Yield a run of which this process is a worker; end it with a valid checkpoint.
 
@@ -281,7 +294,7 @@ def open_run(
     with StopRequest() as stop, distributed.join(
         settings.output.kv_store, devices, stop
     ) as workers:
-        run = Run(settings, workers, stop, resumed, train_set, val_set)
+        run = Run(settings, workers, stop, resumed, pretrained, train_set, val_set)
         try:
             yield run
         except (Lost, LostImage) as error:

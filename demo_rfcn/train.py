@@ -39,7 +39,7 @@ def train(
         resumed.check_config(config)
     ctx = settings.devices.contexts()
 
-    with open_run(settings, train_set, val_set, resumed) as run:
+    with open_run(settings, train_set, val_set, resumed, pretrained) as run:
         # The images, scaled to a short side of `--short` pixels and mirrored at random (section 3).
         rank, num_workers = run.workers.rank, run.workers.num_workers
         loader = make_loader(settings, config, train_set, rank, num_workers)

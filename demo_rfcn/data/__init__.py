@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +13,15 @@ from gluoncv.data import COCODetection, VOCDetection
 from ..errors import InputError
 from . import coco, generate, signals, voc, yolo
 from .coco import CocoFiles
-from .dataset import CLASS, DetectionSet
+from .dataset import CLASS, DetectionSet, first_names, plural
 from .splits import (
     LOCATION,
     PURPOSES,
+    RunImages,
     Source,
     ValidationSplit,
     folder_name,
+    leave_out_trained,
     resolve_location,
     split_dataset,
 )
@@ -29,6 +31,7 @@ __all__ = [
     "LOCATION",
     "CocoFiles",
     "DatasetSpec",
+    "RunImages",
     "ValidationSplit",
     "ensure_dataset",
     "folder_name",
@@ -111,14 +114,20 @@ def open_datasets(
     skip_broken: bool = False,
     files: dict[str, CocoFiles] | None = None,
     split: ValidationSplit | None = None,
+    find_trained: Callable[[DetectionSet], set[str] | None] = lambda dataset: set(),
 ) -> list[DetectionSet]:
     """Check all files of a data set, and open it for several purposes: train, val, test.
 
     A data set without classes has the classes of its training images; if it has some, objects of
-    other classes are left out. A `test` without a list is `val`, and a `val` without one is the
-    part of `train` that is held back, or all of it if `split` is None. `files` replace the root of
-    a COCO set. Assumptions and omissions are printed once. Raises InputError if a folder or list is
-    missing, files are broken (each has a line), or a named class has no object to train on.
+    other classes are left out. A `test` without a list is `val`. A `val` without one is the part of
+    `train` that the `split` holds back; without `split`, the images of `train` that are not among
+    those that `find_trained` returns, or all if that leaves none. `find_trained` returns the names
+    of the images that the detector, or its first weights, was trained on, or None if that is
+    unknown; `trained_on` of the sets to score has these images and the training images.
+
+    `files` replace the root of a COCO set. Assumptions and omissions are printed once. Raises
+    InputError if a folder or list is missing, files are broken (each has a line), or a named class
+    has no object to train on.
     """
     root = Path(root)
     sources = _find_sources(spec, root, files)
@@ -147,10 +156,16 @@ def open_datasets(
     opened = []
     for purpose in purposes:
         dataset = read[chosen[purpose]]
-        if split and not sources["val"] and (purpose == "train" or not sources[purpose]):
-            dataset, note = split_dataset(dataset, purpose, split)
-            notes.append(note)
+        if not sources["val"] and (purpose == "train" or not sources[purpose]):
+            more: list[str] = []
+            trained_on = find_trained(dataset) or set()
+            if split:
+                dataset, more = split_dataset(dataset, purpose, split, trained_on)
+            elif purpose != "train":
+                dataset, more = leave_out_trained(dataset, trained_on)
+            notes += more
         opened.append(dataset)
+    notes += _mark_trained(purposes, opened, find_trained)
     for note in dict.fromkeys(notes):
         print(f"dataset: {note}")
     return opened
@@ -183,6 +198,28 @@ def _find_sources(
             present = tuple(each for each in lists if (root / f"VOC{each[0]}").is_dir()) or lists
             sources[purpose] = voc.VocLists(root, present, spec.open_classes) if present else None
     return sources
+
+
+def _mark_trained(
+    purposes: Sequence[str],
+    datasets: Sequence[DetectionSet],
+    find_trained: Callable[[DetectionSet], set[str] | None],
+) -> list[str]:
+    """Set `trained_on` of the data sets to score; return notes about images in several sets."""
+    train_sets = [each for purpose, each in zip(purposes, datasets) if purpose == "train"]
+    digests = {sample.digest for dataset in train_sets for sample in dataset.samples}
+    notes = []
+    for purpose, dataset in zip(purposes, datasets):
+        if purpose == "train":
+            continue
+        before = find_trained(dataset)
+        now = {sample.name for sample in dataset.samples if sample.digest in digests}
+        dataset.trained_on = None if before is None and not digests else now.union(before or ())
+        if digests and dataset.trained_on:
+            some = f"{len(dataset.trained_on)} of {plural(len(dataset), 'image')} of {dataset}"
+            names = first_names(sorted(dataset.trained_on))
+            notes.append(f"scored, although they are trained on: {some} ({names})")
+    return notes
 
 
 def _refuse_broken(datasets: list[DetectionSet], skip_broken: bool) -> None:

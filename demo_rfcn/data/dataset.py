@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import BrokenFile, LostImage
 from ..progress import Progress
-from .images import Header, Reading, check_image, read_image, upright_boxes
+from .images import Header, Reading, check_image, digest_file, read_image, upright_boxes
 
 #: Columns of labels, (M, 6): a box x1, y1, x2, y2, the class index, whether it is difficult.
 #: Boxes are edges in pixels, everywhere: one around the first pixel is 0, 0, 1, 1, and x2 of one
@@ -48,6 +48,13 @@ class AnnotatedImage(NamedTuple):
     errors: list[str]
 
 
+class ImageKey(NamedTuple):
+    """What a run recognises an image by: its name in the data set, and its content."""
+
+    name: str
+    digest: str  # the first 64 bits of the SHA-256 of the file, in hexadecimal
+
+
 class Sample(NamedTuple):
     """A complete image and its boxes; a crowd is a region of many objects, and difficult."""
 
@@ -56,7 +63,13 @@ class Sample(NamedTuple):
     header: Header
     labels: np.ndarray  # (M, 6) float32, columns BOX, CLASS, DIFFICULT
     crowd: np.ndarray  # (M,) bool
+    digest: str  # SHA-256 of the file, in hexadecimal
     clipped: int = 0  # number of boxes that were clipped to the image
+
+    @property
+    def key(self) -> ImageKey:
+        """What a run recognises the image by."""
+        return ImageKey(self.name, self.digest[:16])
 
 
 class DetectionSet(mx.gluon.data.Dataset):
@@ -72,6 +85,8 @@ class DetectionSet(mx.gluon.data.Dataset):
         self.annotated_classes = set(classes)  # classes of the annotations, used or not
         self.is_coco = False  # whether COCO's scores are computed too
         self.held_back = False  # whether its images were held back from training
+        #: Names of the images that the detector to score is trained on; None if that is unknown.
+        self.trained_on: set[str] | None = set()
 
     def __str__(self) -> str:
         return self._title
@@ -104,32 +119,33 @@ class DetectionSet(mx.gluon.data.Dataset):
         """
         checked = []
         readings: dict[Reading, list[str]] = {reading: [] for reading in Reading}
-        for image in Progress("looking at files", "images", images, brief=True):
+        for image in Progress("reading files", "images", images, brief=True):
             errors = [*image.errors]
             try:
                 header = check_image(image.path)
                 boxes = np.array([each.box for each in image.objects], float).reshape(-1, 4)
                 boxes, reading = upright_boxes(image.path, header, image.size, boxes)
+                digest = digest_file(image.path)
             except BrokenFile as error:
                 errors.insert(0, str(error))
             if errors:
                 self.broken += errors
                 self.left_out.add(str(image.path))
                 continue
-            checked.append((image, header, boxes))
+            checked.append((image, header, boxes, digest))
             if len(boxes):
                 readings[reading].append(image.path.name)
-        names = Counter(each.name for image, _, _ in checked for each in image.objects)
+        names = Counter(each.name for image, *_ in checked for each in image.objects)
         self.annotated_classes |= set(names)
         self.classes = self.classes or tuple(sorted(self.annotated_classes))
-        for image, header, boxes in checked:
+        for image, header, boxes, digest in checked:
             pairs = [(o, box) for o, box in zip(image.objects, boxes) if o.name in self.classes]
             rows = [(*b, self.classes.index(o.name), o.difficult or o.crowd) for o, b in pairs]
             labels = np.array(rows, np.float32).reshape(-1, 6)
             crowd = np.array([o.crowd for o, _ in pairs], bool)
             clipped = sum(o.clipped for o, _ in pairs)
             path = str(image.path)
-            self.samples.append(Sample(image.name, path, header, labels, crowd, clipped))
+            self.samples.append(Sample(image.name, path, header, labels, crowd, digest, clipped))
         self._note_classes(names)
         self._note_readings(readings)
 
@@ -172,8 +188,9 @@ class DetectionSet(mx.gluon.data.Dataset):
         result = hashlib.sha256(repr(self.classes).encode())
         for sample in self.samples:
             names = f"{sample.name!r} {sample.crowd.tolist()}".encode()
-            for part in (names, sample.labels.tobytes(), Path(sample.path).read_bytes()):
+            for part in (names, sample.labels.tobytes()):
                 result.update(hashlib.sha256(part).digest())
+            result.update(bytes.fromhex(sample.digest))
         return result.hexdigest()
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..errors import InputError
 from ..files import read_json, writing
 from ..progress import Progress
 from . import signals
+from .images import digest_file
 
 RECIPE = "recipe.json"
 YEAR_FOLDER = "VOC2007"
@@ -84,11 +84,6 @@ def _read_digests(root: Path, recipe: dict[str, Any]) -> dict[str, str]:
     elif isinstance(recorded, dict) and recorded.keys() == recipe.keys():
         content = f"another data set, '{recorded['recipe']}' of seed {recorded['seed']}"
     raise InputError(f"data: {root} holds {content}; expected an empty folder as --dataset-root")
-
-
-def digest_file(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _file_names(splits: dict[str, int]) -> list[str]:

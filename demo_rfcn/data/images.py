@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import warnings
@@ -94,6 +95,11 @@ def check_exists(path: Path) -> None:
         raise BrokenFile(f"{path} is missing")
     if not path.stat().st_size:
         raise BrokenFile(f"{path} is empty")
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_header(path: Path) -> Header:

@@ -13,6 +13,7 @@ from ..config import SUMMARY
 from ..data import folder_name
 from ..errors import InputError
 from ..files import is_json_of, read_json, replacing
+from ..metrics import describe_images
 
 REPORT = "report.html"
 
@@ -38,7 +39,7 @@ img {{ max-width: 100%; }}
 _PICTURES = {
     "detections.png": (
         "Detections",
-        "The first held-back images. A detection has the colour of its class, with name and score.",
+        "Some of the images. A detection has the colour of its class, with name and score.",
     ),
     "score_maps.png": (
         "Score maps of a good and of a shifted RoI",
@@ -71,7 +72,7 @@ def write_report(folder: Path, summary: dict) -> Path:
     parts = [
         f"<p>{escape(config['network'])} backbone, {escape(config['head'])} head, "
         f"k = {config['k']}, checkpoint of step {summary['checkpoint_step']} of "
-        f"{summary['arguments']['steps']}. {test['images']} held-back images, "
+        f"{summary['arguments']['steps']}. {describe_images(test)}; "
         f"{test['ms_per_image']:.0f} ms per image.</p>",
         "<h2>Average precision</h2>",
         _table(

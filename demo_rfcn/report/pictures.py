@@ -115,6 +115,8 @@ def curves(folder: Path, history: dict[str, list[dict[str, float]]]) -> None:
     for key, name in (("map50", "mAP@0.5"), ("map75", "mAP@0.75")):
         axis.plot([row["step"] for row in rows], [row[key] for row in rows], "o-", label=name)
     title = "Validation images during training"
+    if trained_on := max((row.get("trained_on", 0) for row in rows), default=0):
+        title += f", {trained_on:.0f} of which are trained on"
     axis.set(xlabel="step", ylabel="mAP", title=title, ylim=(0, 1.02))
     _finish(axis, folder / "map.png")
 

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from ..data import DatasetSpec
 from ..data.dataset import BOTTOM_RIGHT, BOX, CLASS, DIFFICULT, TOP_LEFT, DetectionSet
 from ..data.loader import load_image, normalise
+from ..data.splits import choose_indices
 from ..model import RFCN
 from .pictures import frame, grid, write
 
@@ -45,14 +46,12 @@ def typical_objects(
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
 
-    The objects, each an image and a box, are above the median size of those of the first images,
-    and of the class that the data set shows, or of the most frequent one.
+    The objects, each an image and a box, are above the median size of those of forty images, and of
+    the class that the data set shows, or of the most frequent one.
     """
     objects: list[tuple[np.ndarray, np.ndarray]] = []
     wanted = spec.classes.index(spec.shown_class) if spec.shown_class else None
-    for index in range(len(dataset)):
-        if index >= 40 and objects:
-            break
+    for index in choose_indices(dataset, 40):
         image, labels = load_image(dataset, index, spec.short, spec.max_size)
         objects += [(image, row) for row in labels if not row[DIFFICULT]]
     sides = [np.min(row[BOTTOM_RIGHT] - row[TOP_LEFT]) for _, row in objects]

@@ -95,7 +95,7 @@ def test_bad_input_is_one_sentence(line, eight_images, short_run, tmp_path, reje
 
 def test_no_objects_to_evaluate(tmp_path, rejects):
     data = write_voc(tmp_path / "data", [(signals.paint(np.random.default_rng(0))[0], [])] * 2)
-    words = "no annotated object in the first 2 images of VOC2007 val"
+    words = "dataset: no annotated object in the 2 images of VOC2007 val, expected at least one"
     rejects(train_arguments(data, tmp_path / "run"), words)
 
 

@@ -289,8 +289,8 @@ def test_coco_folders_are_recognised(layout, tmp_path):
         names = [f"{number}-{n}.png" for n in range(3)]
         write_coco(root / file, names)
         (root / folder).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            Image.fromarray(picture()).save(root / folder / name)
+        for seed, name in enumerate(names, start=10 * number):
+            Image.fromarray(picture(seed=seed)).save(root / folder / name)
     train, val = names_of(root, "train", "val")
     if len(COCO_LAYOUTS[layout]) == 2:
         assert (train, val) == tuple({f"{number}-{n}.png" for n in range(3)} for number in (0, 1))
@@ -311,7 +311,8 @@ def test_voc_exports_with_one_folder_per_split(tmp_path):
     for folder, count in (("train", 3), ("valid", 2)):
         (tmp_path / folder).mkdir()
         for number in range(count):
-            Image.fromarray(picture()).save(tmp_path / folder / f"{number}.png")
+            seed = number + 10 * count
+            Image.fromarray(picture(seed=seed)).save(tmp_path / folder / f"{number}.png")
             annotation(tmp_path / folder / f"{number}.xml", (96, 72), [("cup", BOX)])
     expected = [{"train/0", "train/1", "train/2"}, {"valid/0", "valid/1"}]
     assert names_of(tmp_path, "train", "val") == expected

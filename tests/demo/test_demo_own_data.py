@@ -40,7 +40,7 @@ def test_every_image_is_upright_and_of_three_channels(name, voc_like):
     assert header.upright == (96, 72)
     pixels = images.read_image(path, header)
     assert (pixels.shape, pixels.dtype) == ((72, 96, 3), np.uint8)
-    expected = picture().astype(float)
+    expected = picture(seed=[*KINDS].index(name)).astype(float)
     if name.startswith(("grey", "16 bits")):
         luma = (0.299, 0.587, 0.114) if name.startswith("grey") else (1 / 3, 1 / 3, 1 / 3)
         expected = np.repeat((expected @ luma)[..., None], 3, axis=2)
@@ -236,14 +236,13 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
     monkeypatch.setattr(evaluate, "evaluate", evaluated)
     saved = ["--pretrained", str(small_run / "last.ckpt"), "--save-prefix", str(tmp_path)]
     held_back = set(json.loads((small_run / "split.json").read_text())["held_back"])
-    every = {path.stem for path in (voc_like / "Annotations").iterdir()}
     other = Path(shutil.copytree(voc_like, tmp_path / "other"))
     for more, scale, names in (
         ([], (80, 128), held_back),
         (["--dataset-root", str(voc_like)], (80, 128), held_back),
-        (["--dataset-root", str(other)], (80, 128), every),
+        (["--dataset-root", str(other)], (80, 128), held_back),
         (["--short", "64"], (64, 128), held_back),
-        (["--dataset", "voc-like", "--dataset-root", str(other)], (80, 128), every),
+        (["--dataset", "voc-like", "--dataset-root", str(other)], (80, 128), held_back),
     ):
         assert cli.main(["eval", *saved, *more]) == 130
         find, dataset = evaluated.call_args.args

@@ -267,7 +267,7 @@ def test_every_image_is_trained_on(wide, tall, batch_size):
     """Each is left out of about the same share of the epochs, also if it is of the rarer kind."""
     headers = [Header("PNG", (12, 8), 1)] * wide + [Header("PNG", (8, 12), 1)] * tall
     labels, crowd = np.zeros((0, 6), np.float32), np.zeros(0, bool)
-    samples = [Sample(str(n), "", header, labels, crowd) for n, header in enumerate(headers)]
+    samples = [Sample(str(n), "", header, labels, crowd, "") for n, header in enumerate(headers)]
     dataset = DetectionSet("images", ("a",), samples)
     batches = loader.TrainLoader(dataset, batch_size, (8, 12), 8, lambda *_: None, seed=0)
     epochs = [batches._epoch_order(epoch) for epoch in range(200)]

@@ -150,7 +150,7 @@ def test_demo_writes_everything_and_reuses_it(few_signals, tmp_path, capsys):
 def test_eval_and_detect_of_a_deformable_run(eight_images, deformable_run, tmp_path, capsys):
     saved = ["--pretrained", deformable_run / "best.ckpt", "--save-prefix", tmp_path]
     run("eval", "--dataset-root", eight_images, *saved)
-    assert "8 held-back images, mAP@0.5" in capsys.readouterr().out
+    assert "signals: 8 images, 8 of them trained on, mAP@0.5" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["mean_bin_shift"] > 0
     assert_report(tmp_path, 5, "checkpoint of step 6 of 6", "Shifted bins of good RoIs")
     run("detect", eight_images / "VOC2007/JPEGImages/000000.jpg", "--thresh", "0.01", *saved)

@@ -48,7 +48,7 @@ def sixteen_bits(pixels: np.ndarray, path: Path) -> None:
     Image.fromarray(pixels.mean(axis=2).astype(np.uint16) * 257).save(path)
 
 
-#: By file name: how it is saved. All hold `picture()`, upright.
+#: By file name: how it is saved. Number n holds `picture(seed=n)`, upright.
 KINDS: dict[str, Callable] = {
     "plain.jpg": plain(quality=95),
     "UPPER.JPG": plain(quality=95),
@@ -94,7 +94,7 @@ def write_voc_like(root: Path) -> Path:
     for folder in (images, annotations):
         folder.mkdir(parents=True)
     for number, (name, save) in enumerate(KINDS.items()):
-        save(picture(), images / name)
+        save(picture(seed=number), images / name)
         objects = [(CLASSES[number % 2], (20, 10, 60, 50))]
         annotation(annotations / f"{Path(name).stem}.xml", (96, 72), objects)
     odd = {
@@ -104,7 +104,7 @@ def write_voc_like(root: Path) -> Path:
         "empty": ((96, 72), []),
     }
     for name, (size, objects) in odd.items():
-        Image.fromarray(picture(*size)).save(images / f"{name}.png")
+        Image.fromarray(picture(*size, seed=99)).save(images / f"{name}.png")
         annotation(annotations / f"{name}.xml", size, objects)
     return root
 
@@ -117,7 +117,7 @@ def write_coco(root: Path, names: tuple[str, ...] = CLASSES) -> tuple[Path, Path
     images: list[dict] = []
     boxes: list[dict] = []
     for number, (name, save) in enumerate(KINDS.items()):
-        save(picture(), folder / name)
+        save(picture(seed=number), folder / name)
         images.append({"id": 900 - number, "file_name": name, "width": 96, "height": 72})
         boxes.append(
             {
@@ -132,7 +132,7 @@ def write_coco(root: Path, names: tuple[str, ...] = CLASSES) -> tuple[Path, Path
         {"id": 1000, **common, "bbox": [0, 0, 96, 72], "iscrowd": 1, "area": 90.5},
         {"id": 1001, **common, "bbox": [5, 5, 0, 9]},  # without area
     ]
-    Image.fromarray(picture()).save(folder / "empty.png")
+    Image.fromarray(picture(seed=99)).save(folder / "empty.png")
     images.append({"id": 3, "file_name": "empty.png", "width": 96, "height": 72})
     categories = [{"id": number, "name": name} for name, number in ids.items()]
     path = root / "export.json"
