@@ -45,6 +45,7 @@ from .ops.roi_align import ROIAlign as ROIAlign
 from .ops.roi_pool import ROIPool as ROIPool
 from .ops.rotated_roi_align import RotatedROIAlign as RotatedROIAlign
 from .switch import count, optimize, replace_builtins
+from .switch.functions import replace_as_parent as _replace_as_parent
 
 # All operators of the package, in the order of the tables and pictures of the documentation.
 OPERATORS = (
@@ -83,3 +84,5 @@ __all__ = [
     "sym",
 ]
 __all__ += nd.__all__
+
+_replace_as_parent()

@@ -16,7 +16,7 @@ import gluon_roi
 from gluon_roi import files, self_check, side_by_side
 from gluon_roi.inference.files import convert_symbol
 from gluon_roi.replacement import Replacement, replacing, through_links
-from gluon_roi.switch import models, programs
+from gluon_roi.switch import functions, models, programs
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     end = programs.program_at(line) if line[:1] == ["run"] else len(line)
     given = vars(_parser().parse_args(line[:end]))
     command: Callable[..., int] = given.pop("command")
+    functions.inherited.close()  # commands are about MXNet's own operators
     if command is programs.run:
         return programs.run(line[end:], **given)
     try:

@@ -16,6 +16,7 @@ tests/test_compat_patches.py and a row in docs/compat_reference.md.
 import builtins
 import ctypes
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -33,6 +34,10 @@ MXNETS = ("1.9.1", "1.9.0", "1.8.0")
 # with them, the error names the tested versions.
 TRIED_PYTHON = (3, 14)
 TRIED_NUMPY = (2, 5)
+
+
+# Set by `python -m gluon_roi run`: how child processes replace MXNet's functions.
+RUN = "GLUON_ROI_RUN"
 
 
 # Finding and loading.
@@ -122,7 +127,7 @@ finder = Finder()
 class LibraryLoader(importlib.machinery.SourceFileLoader):
     """Provides the libraries that libmxnet.so needs, or reports which one is missing.
 
-    Then chooses OpenBLAS's kernels.
+    Then chooses OpenBLAS's kernels, and imports gluon_roi in children of `python -m gluon_roi run`.
     """
 
     def exec_module(self, module: ModuleType) -> None:
@@ -146,6 +151,8 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
             ) from None
         _choose_core(module.base._LIB)
         _add_hint(module.base)
+        if RUN in os.environ:
+            importlib.import_module("gluon_roi")  # its end replaces MXNet's functions
 
 
 def _add_hint(base: Any) -> None:
@@ -458,7 +465,7 @@ class AttributeText(str, metaclass=_AnyStr):
 #
 # float64: the result of a float32 number of NumPy and a Python number is float64 in NumPy 1 and
 # float32 in NumPy 2. For a float32 array and a float64 number of NumPy, it is the reverse.
-# item(): NumPy 2.5 does not convert an array with dimensions to a number, even one of one element.
+# item(): NumPy 2.4 does not convert an array with dimensions to a number, even one of one element.
 EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
     "mxnet.recordio": [(".tostring()", ".tobytes()")],  # removed in NumPy 2.3
     "mxnet.metric": [

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import compileall
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -14,6 +17,7 @@ import sys
 import threading
 import zipfile
 from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from unittest import mock
 
@@ -21,12 +25,14 @@ import mxnet as mx
 import numpy as np
 import pytest
 from support.onnx_evaluator import run
-from support.processes import forked
+from support.processes import START, forked
 from support.simd_levels import LEVELS
 
 import gluon_roi
+from gluon_roi import _compat
 from gluon_roi.__main__ import main
 from gluon_roi.__main__ import program as console_script
+from gluon_roi.switch import functions, programs
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("check", "count", "switch", "export", "run", "bench")
@@ -40,6 +46,24 @@ def program(*line, **options):
         text=True,
         **options,
     )
+
+
+@pytest.fixture(autouse=True)
+def this_process_stays_as_it_is(monkeypatch):
+    """`run` changes its process, which has other tests to run, also where a test expects no run."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.delenv(_compat.RUN, raising=False)
+    with contextlib.ExitStack() as replaced:
+
+        def replace(*options):
+            return replaced.enter_context(gluon_roi.replace_builtins(*options))
+
+        monkeypatch.setattr(programs, "replace_builtins", replace)
+        yield
 
 
 @pytest.fixture
@@ -309,7 +333,6 @@ ENDS = {
         "print(__file__, sys.argv, __name__, __spec__, __package__, sys.path[0])\n"
         "def f():\n    raise ValueError('its own')\nf()"
     ),
-    "main": "import sys\nprint(sys.modules['__main__'].__dict__ is globals())",
 }
 
 
@@ -364,18 +387,100 @@ def test_run_of_a_module_that_fails(tmp_path):
     assert "gluon_roi" not in done.stderr
 
 
-@pytest.mark.parametrize("kind", ["folder", "archive"])
-def test_run_of_a_folder_or_an_archive(tmp_path, kind):
-    """Python runs its __main__, which finds the modules next to it."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "__main__.py").write_text("import helper, sys; print(helper.x, sys.argv)")
-    (folder / "helper.py").write_text("x = 5")
-    path = folder
-    if kind == "archive":
-        path = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
-    status, shown, error = forked(lambda: main(["run", str(path), "a"]))
-    assert (status, shown) == (0, f"5 {[str(path), 'a']}\n"), error
+#: Prints everything that Python gives to a program; the modules next to it are found.
+NAMES = """
+import sys
+names = sorted((name, type(value)) for name, value in globals().items())
+import helper
+print(names, sys.argv, __package__, __spec__ and __spec__.name, __cached__)
+if sys.version_info >= (3, 9):  # before, the path of a script was as given
+    print(__file__, sys.path[0])
+print(__builtins__.len is len, sys.modules["__main__"].__dict__ is globals())
+"""
+PROGRAMS = {
+    "script": ["folder/program.py"],
+    "bytecode": ["folder/program.pyc"],
+    "folder": ["folder"],
+    "archive": ["packed.zip"],
+    "module": ["-m", "program"],
+    "package": ["-m", "package"],
+    "module of a package": ["-m", "package.program"],
+}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_run_gives_a_program_what_python_gives_it(kind, tmp_path):
+    folder, package = tmp_path / "folder", tmp_path / "package"
+    for parent in (folder, package, tmp_path):
+        parent.mkdir(exist_ok=True)
+        for name in ("program.py", "__main__.py"):
+            (parent / name).write_text(NAMES)
+        (parent / "helper.py").write_text("")
+    compileall.compile_file(folder / "program.py", legacy=True, quiet=1)
+    shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
+    line = [*PROGRAMS[kind], "--x"]
+    python = subprocess.run(
+        [sys.executable, *line], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    done = run_in_child(*line, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, python.stdout, "")
+
+
+#: A program that starts a process in the way that its argument names, and nothing for None.
+PARENT = f"""
+import multiprocessing, subprocess, sys
+
+def show():
+    import mxnet as mx
+    x, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array({BAD_ROWS})
+    pooled = mx.nd.contrib.ROIAlign(x, rois, (1, 1), 1.0).asnumpy().ravel()[2]
+    options = sys.modules["gluon_roi.switch.functions"]._active
+    print(pooled, len(options), tuple(options[-1]), flush=True)
+
+if __name__ == "__main__":
+    way = sys.argv[1]
+    if way in ("spawn", "forkserver"):
+        process = multiprocessing.get_context(way).Process(target=show)
+        process.start()
+        process.join()
+    else:
+        flags, imports = way.split(":")
+        code = f"import {{imports}}, sys; sys.path.insert(0, '.'); import program; program.show()"
+        subprocess.run([sys.executable, *flags.split(), "-c", code])
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "spawn",
+        *(
+            pytest.param(way, marks=pytest.mark.night)
+            for way in ("forkserver", ":mxnet", ":gluon_roi", ":gluoncv", "-E:mxnet", "-s -B:mxnet")
+        ),
+    ],
+)
+def test_run_switches_child_processes(way, tmp_path, monkeypatch):
+    """With the options of `run`."""
+    # As gluon_roi.pth does where the package is installed.
+    (tmp_path / "sitecustomize.py").write_text(START)
+    if way[0] != "-":
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "program.py").write_text(PARENT)
+    options = ("--bad-index", "padding", "--rois-only")
+    done = run_in_child(*options, "program.py", way, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0.0 1 ('padding', True)\n"), done.stderr
+
+
+def test_processes_that_are_not_switched(model, monkeypatch, capsys):
+    """Commands, as `bench` compares with MXNet's operators, and other installations."""
+    functions.replace_in_children("padding", True)
+    functions.replace_as_parent()
+    assert functions.is_replaced()
+    assert main(["count", files(model)[0]]) == 0 and not functions.is_replaced()
+    monkeypatch.setattr(functions, "_package", lambda: "elsewhere")
+    functions.replace_as_parent()
+    assert not functions.is_replaced()
 
 
 def test_an_unknown_instruction_set_is_one_sentence(tmp_path, monkeypatch):
@@ -455,11 +560,16 @@ REFUSED = {
     "run -m none.here": "run: -m: expected a module, but there is none of the name none.here",
     "run .": "run: expected a script, but the folder . has no __main__.py",
     "run Z": "run: expected a script, but the archive Z has no __main__.py",
-    "run -m json": "run: -m: expected a module, but the package json has no __main__",
+    "run -m mainless": "run: -m: expected a module, but the package mainless has no __main__",
     "run -m sys": "run: -m: expected a module in Python, but sys is part of Python itself",
+    "run -m compiled": "run: -m: expected a module in Python, but compiled is compiled",
     "run --bad-index no F": "argument --bad-index: invalid choice: 'no'",
     "run --other F": "unrecognized arguments: --other",
 }
+
+
+def contents():
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("line", REFUSED)
@@ -470,15 +580,19 @@ def test_refusals(line, model, tmp_path, capsys, monkeypatch):
     Path("J").write_text("[]")
     mx.sym.var("x").save("X")
     zipfile.ZipFile("Z", "w").close()
+    Path("mainless").mkdir()
+    Path("mainless/__init__.py").touch()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    Path(f"compiled{EXTENSION_SUFFIXES[0]}").touch()
     symbol, params = files("net")
-    before = {name: Path(name).read_bytes() for name in os.listdir()}
+    before = contents()
     words = [{"S": symbol, "P": params, "./S": f"./{symbol}"}.get(w, w) for w in line.split()]
     with pytest.raises(SystemExit) as ended:
         sys.exit(main(words))
     shown = capsys.readouterr()
     assert ended.value.code == 2 and not shown.out
     assert REFUSED[line] in shown.err and re.fullmatch(r"gluon_roi: [^\n]+\n", shown.err)
-    assert before == {name: Path(name).read_bytes() for name in os.listdir()}
+    assert before == contents()
 
 
 @pytest.mark.parametrize(

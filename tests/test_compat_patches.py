@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each patch of MXNet and GluonCV: the results are those of Python 3.11 with NumPy 1.23."""
 
+import contextlib
 import multiprocessing
+import re
+from pathlib import Path
 
 import gluoncv
 import mxnet as mx
@@ -11,6 +14,7 @@ import pytest
 import gluon_roi
 from gluon_roi import _compat
 
+ROOT = Path(__file__).resolve().parent.parent
 NEEDED = _compat.is_needed()
 
 
@@ -53,6 +57,18 @@ def test_attribute_text():
     assert text((THREE, [np.float32(0.1)], True, None)) == "(3, [0.1], True, None)"
     assert text("np.int64(3)") == "np.int64(3)" and type(text(3)) is str
     assert isinstance("text", text) and not isinstance(3, text)
+
+
+@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim")
+def test_since_when_arrays_of_one_element_are_no_numbers():
+    page = (ROOT / "docs/compat_reference.md").read_text()
+    since = re.search(
+        r"^\| an array of one element does not convert.*?\| (\d+)\.(\d+) \|", page, re.M
+    )
+    assert since is not None
+    is_since = _compat._numpy_version() >= tuple(map(int, since.groups()))
+    with pytest.raises(TypeError) if is_since else contextlib.nullcontext():
+        float(np.ones(1))
 
 
 # Sums and products that NumPy 1 makes in float64:

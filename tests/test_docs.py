@@ -5,7 +5,10 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import io
 import re
+import subprocess
+import tokenize
 from pathlib import Path
 
 import build_docs
@@ -103,6 +106,41 @@ def test_measurements_have_command_machine_and_date(page):
         if "```text" in section or re.search(r"^\|", section, re.M):
             for needed in (COMMAND, MACHINE, re.compile(r"20\d\d-\d\d-\d\d")):
                 assert needed.search(section), f"{section.splitlines()[0]}: {needed.pattern}"
+
+
+#: Names of MXNet's own tests and of other libraries', in files that also name ours.
+OTHERS = {"test_laop", "test_gemm", "test_convolution_"}
+#: Files that name only the tests of others.
+OF_OTHERS = ("docs/results/compat.md", "tests/scripts/mxnet_tests.py", "test_published_vectors.py")
+
+
+def prose(file):
+    """A file without the code of Python, C++ and CUDA."""
+    text = file.read_text()
+    if file.suffix == ".py":
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        return " ".join(t.string for t in tokens if t.type in (tokenize.COMMENT, tokenize.STRING))
+    if file.suffix in (".cc", ".h", ".cu"):
+        return " ".join(re.findall(r"//.*|/\*[\s\S]*?\*/", text))
+    return text
+
+
+def test_tests_that_are_named_exist():
+    """In pages, scripts, comments and docstrings: functions, files and paths."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("a checkout lists its files; this is none")
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    suites = [ROOT / name for name in listed if re.fullmatch(r"tests/.*test_\w+\.py", name)]
+    functions = {n for s in suites for n in re.findall(r"^ *def (test_\w+)", s.read_text(), re.M)}
+    names = functions | {suite.stem for suite in suites} | OTHERS
+    for name in listed:
+        if re.search(r"\.(md|py|sh|cc|h|cu|js|toml|ya?ml)$|Makefile$|run$", name) and not (
+            name.endswith(OF_OTHERS)
+        ):
+            text = prose(ROOT / name)
+            assert {*re.findall(r"\btest_[a-z]\w+", text)} <= names, name
+            paths = {*re.findall(r"\btests/[\w/]+\.\w+", text)} - {"tests/operators/my_op.py"}
+            assert all((ROOT / path).is_file() for path in paths), (name, paths)
 
 
 @pytest.mark.parametrize("page", ["README.md", *SITE])

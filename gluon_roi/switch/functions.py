@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces MXNet's functions with functions that call the operators of this package."""
+"""Replaces MXNet's functions with functions that call the operators of this package.
+
+`python -m gluon_roi run` replaces them in child processes, too: it sets an environment variable,
+which gluon_roi/_compat.py and ``import gluon_roi`` read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import json
+import os
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
 import mxnet as mx
 
 from .. import nd
+from .._compat import RUN
 from ..bridge.arguments import NDArray, NumpySymbol
 from .mapping import BY_FUNCTION, Options, Switch
 
@@ -147,6 +155,30 @@ _active: tuple[Options, ...] = ()
 _changes = threading.Lock()
 #: MXNet's functions by the id() of their replacements.
 _replaced: dict[int, Callable] = {}
+
+
+#: The replacement that a parent process asked for.
+inherited = contextlib.ExitStack()
+
+
+def replace_in_children(bad_index: str, rois_only: bool) -> None:
+    """Let processes that this one starts replace MXNet's functions when they import MXNet.
+
+    Only those that use this installation of the package: another may have other options.
+    """
+    options = {"package": _package(), "bad_index": bad_index, "rois_only": rois_only}
+    os.environ[RUN] = json.dumps(options)
+
+
+def replace_as_parent() -> None:
+    """Replace MXNet's functions if the process that started this one asks for it."""
+    options = json.loads(os.environ.get(RUN, "{}"))
+    if options.pop("package", None) == _package():
+        inherited.enter_context(replace_builtins(**options))
+
+
+def _package() -> str:
+    return str(Path(__file__).resolve().parent.parent)
 
 
 def is_replaced() -> bool:

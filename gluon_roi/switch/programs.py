@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import io
 import os
-import runpy
 import sys
-import types
 import zipfile
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 from gluon_roi import _compat
 
-from .functions import replace_builtins
+from .functions import replace_builtins, replace_in_children
 
 
 def run(program: list[str], bad_index: str, rois_only: bool) -> int:
@@ -31,24 +36,23 @@ def run(program: list[str], bad_index: str, rois_only: bool) -> int:
     reason = None if is_module else _script_error(line[0])
     if reason:
         return _refuse(reason)
-    if not getattr(sys.flags, "safe_path", False):
-        # As in Python: modules in the current folder, next to the script, or in the archive.
-        has_modules = not is_module and _has_modules(line[0])
-        parent = line[0] if has_modules else str(Path(line[0]).resolve().parent)
-        sys.path[0] = os.getcwd() if is_module else parent
+    # As in Python: modules in the current folder, next to the script, or in the archive.
+    is_safe = getattr(sys.flags, "safe_path", False)
+    if not is_module and _has_modules(line[0]):
+        sys.path[: not is_safe] = [os.path.abspath(line[0])]
+    elif not is_safe:
+        sys.path[0] = os.getcwd() if is_module else str(Path(line[0]).resolve().parent)
     try:
         reason = _module_error(line[0]) if is_module else None
         if reason:
             return _refuse(reason)
         replace_builtins(bad_index, rois_only)
+        replace_in_children(bad_index, rois_only)
         _compat.provide_distutils()
-        sys.argv = line
-        if is_module:
-            runpy.run_module(line[0], run_name="__main__", alter_sys=True)
-        elif _has_modules(line[0]) or line[0].endswith(".pyc"):
-            runpy.run_path(line[0], run_name="__main__")
-        else:
-            _run_source(line[0])
+        module, code = _main(line[0], is_module)
+        sys.argv = [str(module.__file__) if is_module else line[0], *line[1:]]
+        sys.modules["__main__"] = module
+        exec(code, vars(module))
     except SystemExit:
         raise
     except BaseException as error:
@@ -97,6 +101,8 @@ def _module_error(name: str) -> str | None:
             return f"-m: expected a module, but the package {name} has no __main__"
     elif name in sys.builtin_module_names or spec.origin == "frozen":
         return f"-m: expected a module in Python, but {name} is part of Python itself"
+    elif spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES)):
+        return f"-m: expected a module in Python, but {name} is compiled"
     return None
 
 
@@ -107,23 +113,45 @@ def _find(name: str) -> Any:
         return None
 
 
-def _run_source(path: str) -> None:
-    """Run a script as `python SCRIPT` does; __file__ is the absolute path."""
-    file = os.path.abspath(path)
-    with io.open_code(file) as source:
-        code = compile(source.read(), file, "exec", dont_inherit=True)
-    module = types.ModuleType("__main__")
-    module.__file__, module.__loader__ = file, SourceFileLoader("__main__", file)
-    sys.modules["__main__"] = module
-    exec(code, module.__dict__)
+def _main(program: str, is_module: bool) -> tuple[ModuleType, CodeType]:
+    """The module __main__ of a program, with the names that Python gives it, and its code."""
+    file = os.path.abspath(program)
+    spec: Any = None
+    if is_module:
+        spec = _find(program)
+        if spec.submodule_search_locations is not None:
+            spec = _find(f"{program}.__main__")
+    elif _has_modules(program):
+        spec = PathFinder.find_spec("__main__", [file])
+    if spec is not None:
+        loader, code = spec.loader, spec.loader.get_code(spec.name)
+    elif file.endswith(".pyc"):
+        loader = SourcelessFileLoader("__main__", file)
+        code = loader.get_code("__main__")
+    else:
+        loader = SourceFileLoader("__main__", file)
+        with io.open_code(file) as source:
+            code = compile(source.read(), file, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    vars(module).update(
+        __file__=spec.origin if spec else file,
+        __cached__=spec.cached if spec else None,
+        __package__=spec.parent if spec else None,
+        __spec__=spec,
+        __loader__=loader,
+        __builtins__=builtins,  # exec would add a dict
+    )
+    if sys.version_info < (3, 14):
+        vars(module).update(__annotations__={})
+    return module, code
 
 
 def _frames_of_program(trace: Any) -> Any:
     """The part of a traceback that begins with the program; None if there is none."""
-    starters = (run.__code__.co_filename, runpy.run_module.__code__.co_filename)
+    starters = (run.__code__.co_filename, "<frozen importlib", "<frozen zipimport")
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file not in starters and not file.startswith("<frozen importlib"):
+        if not file.startswith(starters):
             break
         trace = trace.tb_next
     return trace
