@@ -5,8 +5,9 @@ Both support Python up to 3.11 and NumPy up to 1.23. This module patches their m
 versions. ``Finder``, in ``sys.meta_path``, runs them with a modified ``__import__``, for which
 ``numpy`` still has the removed names, ``distutils.version`` exists and ``multiprocessing`` forks. A
 few source lines are edited on import. Other modules in the process are unaffected, and on Python
-3.8 to 3.11 with NumPy 1.23 only an error message is extended. On processors that MXNet's OpenBLAS
-does not recognize, it is made to use its kernels for AVX2.
+3.8 to 3.11 with NumPy 1.23 only an error message is extended, and GluonCV is imported without
+torch. On processors that MXNet's OpenBLAS does not recognize, it is made to use its kernels for
+AVX2.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
 imported first. GLUON_ROI_COMPAT=0 in the environment disables it. Each patch has a test in
@@ -104,7 +105,7 @@ class Finder(importlib.abc.MetaPathFinder):
             return spec
         if name == "mxnet" and not mxnet_version(spec.loader.path).startswith(MXNETS):
             sys.meta_path.remove(self)
-        elif is_needed():
+        elif is_needed() or name == "gluoncv":  # which refuses torch 2 everywhere
             spec.loader = Loader(spec.loader.name, spec.loader.path)
         elif name == "mxnet":
             spec.loader = LibraryLoader(spec.loader.name, spec.loader.path)
@@ -134,7 +135,9 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
         if self.name != "mxnet":
             super().exec_module(module)
             return
-        if not is_needed() and finder in sys.meta_path:
+        # GluonCV, which may be imported later, is patched for torch.
+        has_torch = "torch" in sys.modules or importlib.util.find_spec("torch") is not None
+        if not (is_needed() or has_torch) and finder in sys.meta_path:
             sys.meta_path.remove(finder)
         if sys.platform == "linux" and os.uname().machine == "aarch64":
             _sibling("_arm").load_libraries(os.path.dirname(self.path))
@@ -481,6 +484,13 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
         ("min_vals.append(v[0])", "min_vals.append(np.asarray(v[0]).item())"),
         ("max_vals.append(v[1])", "max_vals.append(np.asarray(v[1]).item())"),
     ],
+    # It refuses torch 2, and imports torch 1 to print a warning.
+    "gluoncv": [
+        (
+            "try:\n    _require_pytorch_version(",
+            "try:\n    if _found_mxnet: raise ImportError\n    _require_pytorch_version(",
+        )
+    ],
     # SciPy 2 will drop scipy.sparse.csr; SciPy warns about it.
     "mxnet.ndarray.utils": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
     "mxnet.ndarray.sparse": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
@@ -522,7 +532,7 @@ def unmatched() -> List[str]:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             continue
-        file = os.path.join(os.path.dirname(spec.origin), *rest) + ".py"
+        file = os.path.join(os.path.dirname(spec.origin), *(rest or ["__init__"])) + ".py"
         try:
             with open(file, encoding="utf-8") as source:
                 text = source.read()

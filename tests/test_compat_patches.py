@@ -10,6 +10,7 @@ import gluoncv
 import mxnet as mx
 import numpy as np
 import pytest
+from support.processes import python
 
 import gluon_roi
 from gluon_roi import _compat
@@ -264,6 +265,13 @@ def test_gluoncv_check_version():
     gluoncv.utils.check_version("0.9")
     with pytest.raises(AssertionError):
         gluoncv.utils.check_version("99.10")
+
+
+@pytest.mark.parametrize("first", ["gluoncv", "mxnet, gluoncv"])
+def test_gluoncv_beside_torch_2(first, tmp_path):
+    """PyTorch is not imported; its version 2 is refused by GluonCV."""
+    (tmp_path / "torch.py").write_text("__version__ = '2.14.1+cu130'")
+    assert python(f"import {first}, sys; print('torch' in sys.modules)", tmp_path) == "False"
 
 
 def float32_boxes(count=64):
