@@ -24,9 +24,12 @@ disk = Path(sys.argv[1]) / "disk"
 disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
 model, result, symbol = disk / "model.onnx", disk / "out.json", Path(sys.argv[1]) / "net.json"
+params, weights = symbol.with_suffix(".params"), disk / "out.params"
+inference = ("--inference", "--params", str(params), "--out-params", str(weights))
 pooled = mx.sym.ROIPooling(mx.sym.var("x"), mx.sym.var("rois"), (2, 2), 0.5)
 net = mx.sym.FullyConnected(pooled, num_hidden=400, no_bias=True, name="fc")
 net.save(str(symbol))
+mx.nd.save(str(params), {"fc_weight": mx.nd.ones((400, 12))})
 
 
 def export(limit: int) -> None:
@@ -35,9 +38,9 @@ def export(limit: int) -> None:
     gluon_roi.onnx.export(net, [(1, 3, 9, 9), (3, 5)], model, params)
 
 
-def switch() -> None:
+def switch(*options: str) -> None:
     with contextlib.redirect_stderr(io.StringIO()) as errors:
-        status = main(["switch", str(symbol), str(result)])
+        status = main(["switch", str(symbol), str(result), *options])
     if status:
         raise OSError(errors.getvalue().strip())
 
@@ -55,7 +58,7 @@ def fails(call, *arguments, message: str) -> None:
 
 
 export(10**9)
-switch()
+switch(*inference)
 ballast = disk / "ballast"
 with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
     while True:
@@ -67,6 +70,8 @@ data = f"{path} the weights of {model} cannot be written to {model}.data: {reaso
 fails(export, 1000, message=data)
 out = f"gluon_roi: switch: OUT: the symbol cannot be written to {result}: {reason}"
 fails(switch, message=out)
+out = f"gluon_roi: switch: --out-params: the parameters cannot be written to {weights}: {reason}"
+fails(switch, *inference, message=out)
 ballast.unlink()
 subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 reason = "Read-only file system"
