@@ -7,20 +7,30 @@ from functools import lru_cache
 from types import ModuleType
 
 import numpy as np
-from gluoncv.nn.bbox import BBoxBatchIOU
-from gluoncv.nn.coder import NormalizedBoxCenterEncoder, NumPyNormalizedBoxCenterEncoder
-from gluoncv.utils.bbox import bbox_iou
 from mxnet.gluon.block import HybridBlock
 
 from .data.dataset import BOX, CLASS, DIFFICULT
-from .model import RFCN, ROI_STDS, RPN_STDS, Array, Proposals, apply_head
+from .model import (
+    RFCN,
+    ROI_STDS,
+    RPN_STDS,
+    Array,
+    Proposals,
+    apply_head,
+    encode,
+    iou,
+    iou_matrix,
+)
 
 
 class RPNTargets:
     """Labels a sample of the anchors of one image, in NumPy, while the batch is prepared.
 
-    GluonCV's generator fails on an image without boxes and ignores `allowed_border`, so the rules
-    of Faster R-CNN are implemented here: an anchor is an object if its IoU with a box is at least
+    Anchors follow from the size of the image, so a thread labels them while the previous step
+    computes, with random numbers that follow from the step; RoIs come out of the network, so
+    `RoITargets` labels them in the graph.
+
+    The rules are those of Faster R-CNN: an anchor is an object if its IoU with a box is at least
     POS_IOU or if it is the best anchor of a box, and background if its IoU with every box is below
     NEG_IOU and it is no object. An anchor whose best box is difficult is never an object, but may
     be background. All others, and anchors across the border of the image, are ignored. At most
@@ -32,7 +42,6 @@ class RPNTargets:
 
     def __init__(self, base: np.ndarray, stride: int, num_sample: int) -> None:
         self._stride, self._num_sample = stride, num_sample
-        self._encode = NumPyNormalizedBoxCenterEncoder(stds=RPN_STDS)
         self._grid = lru_cache(maxsize=64)(
             lambda height, width: anchor_grid(base, stride, height, width)
         )
@@ -56,19 +65,17 @@ class RPNTargets:
         if len(labels) == 0 or len(rows) == 0:
             cls[sample(rng, rows, self._num_sample)] = 0
             return cls, box
-        iou = bbox_iou(anchors[rows], labels[:, BOX])
-        match, best = iou.argmax(axis=1), iou.max(axis=1)
-        is_best = ((iou == iou.max(axis=0)) & (iou > 0)).any(axis=1)
+        overlaps = iou(np, anchors[rows, None], labels[:, BOX])[..., 0]
+        match, best = overlaps.argmax(axis=1), overlaps.max(axis=1)
+        is_best = ((overlaps == overlaps.max(axis=0)) & (overlaps > 0)).any(axis=1)
         usable = labels[match, DIFFICULT] == 0
         positive = ((best >= self.POS_IOU) | is_best) & usable
         objects = sample(rng, np.flatnonzero(positive), round(self._num_sample / 2))
         negative = np.flatnonzero((best < self.NEG_IOU) & ~positive)
         cls[rows[sample(rng, negative, self._num_sample - len(objects))]] = 0
         cls[rows[objects]] = 1
-        is_object, matched = np.ones((1, len(objects))), match[objects][None]
-        object_anchors = anchors[rows[objects]][None]
-        targets, _ = self._encode(is_object, matched, object_anchors, labels[None, :, BOX])
-        box[rows[objects]] = targets[0]
+        targets = encode(np, anchors[rows[objects]], labels[match[objects], BOX], RPN_STDS)
+        box[rows[objects]] = np.concatenate(targets, axis=-1)
         return cls, box
 
 
@@ -91,37 +98,37 @@ class RoITargets(HybridBlock):
 
     A RoI has the class of its best box if their IoU is at least POS_IOU; any other is background.
 
-    Inputs: rois (B, N, 4), valid (B, N) 1 or 0, labels (B, M, 6).
+    Inputs: rois (B, N, 4), exists (B, N), 0 for padding and 1 otherwise, labels (B, M, 6).
     Outputs, all (B, N) but the box offsets:
-      cls: 0 background, 1 + class index otherwise; box: (B, N, 4) offsets;
+      cls: 0 background, 1 + class index otherwise;
+      box: (B, N, 4) offsets, 0 where there is no object;
       positive: 1 where cls > 0;
-      valid_mask: 0 for padding rows and for RoIs whose best box is difficult.
+      counts: 0 for padding rows and for RoIs whose best box is difficult.
     """
 
     POS_IOU = 0.5
 
-    def __init__(self) -> None:
-        super().__init__()
-        with self.name_scope():
-            self.iou = BBoxBatchIOU()
-            self.encode = NormalizedBoxCenterEncoder(stds=ROI_STDS)
-
-    def hybrid_forward(self, F: ModuleType, rois: Array, valid: Array, labels: Array) -> tuple:
+    def hybrid_forward(self, F: ModuleType, rois: Array, exists: Array, labels: Array) -> tuple:
         rois, labels = F.BlockGrad(rois), F.BlockGrad(labels)
-        boxes = F.slice_axis(labels, axis=-1, begin=BOX.start, end=BOX.stop)
-        iou = self.iou(rois, boxes)
-        match = F.argmax(iou, axis=-1)
-        overlaps = (F.max(iou, axis=-1) >= self.POS_IOU) * valid
-        # Gather class and difficult flag of the best box, by a product with one-hot rows.
+        overlaps = iou_matrix(F, rois, F.slice_axis(labels, axis=-1, begin=0, end=4))
+        is_matched = (F.max(overlaps, axis=-1) >= self.POS_IOU) * exists
+        # Gather the label of the best box by a product with one-hot rows.
+        match = F.argmax(overlaps, axis=-1).expand_dims(-1)
         index = F.contrib.arange_like(labels, axis=1).reshape((1, 1, -1))
-        is_match = F.broadcast_equal(match.expand_dims(-1), index)
-        attributes = F.slice_axis(labels, axis=-1, begin=CLASS, end=DIFFICULT + 1)
-        attributes = F.batch_dot(is_match, attributes)
-        cls, difficult = F.split(attributes, num_outputs=2, axis=-1, squeeze_axis=True)
-        positive = overlaps * (1 - difficult)
-        valid_mask = valid * (1 - overlaps * difficult)
-        offsets, _ = self.encode(positive, match, rois, boxes)  # zero where positive is 0
-        return (cls + 1) * positive, offsets, positive, valid_mask
+        label = F.batch_dot(F.broadcast_equal(match, index), labels)
+        objects = F.slice_axis(label, axis=-1, begin=BOX.start, end=BOX.stop)
+        cls, difficult = (
+            F.slice_axis(label, axis=-1, begin=column, end=column + 1).reshape((0, -1))
+            for column in (CLASS, DIFFICULT)
+        )
+        positive = is_matched * (1 - difficult)
+        counts = exists * (1 - is_matched * difficult)
+        offsets = F.concat(*encode(F, rois, objects, ROI_STDS), dim=-1)
+        has_offsets = F.broadcast_like(
+            positive.expand_dims(-1), offsets, lhs_axes=(2,), rhs_axes=(2,)
+        )
+        offsets = F.where(has_offsets, offsets, F.zeros_like(offsets))
+        return (cls + 1) * positive, offsets, positive, counts
 
 
 def smooth_l1(F: ModuleType, prediction: Array, target: Array) -> Array:
@@ -170,17 +177,17 @@ class RoILoss(HybridBlock):
     def hybrid_forward(
         self, F: ModuleType, cls_pred: Array, box_pred: Array, *targets: Array
     ) -> tuple:
-        cls, box, positive, valid_mask = targets
+        cls, box, positive, counts = targets
         log_probability = F.log_softmax(cls_pred, axis=-1)
         cls_loss = -F.pick(log_probability, cls, axis=-1)
         box_loss = smooth_l1(F, box_pred, box) * positive
-        mask = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, valid_mask)
-        weight = mask * valid_mask / self._num_sample
-        return F.sum(cls_loss * weight, axis=-1), F.sum(box_loss * weight, axis=-1)
+        chosen = self.choose(F, F.BlockGrad(cls_loss + box_loss), positive, counts)
+        share = chosen * counts / self._num_sample
+        return F.sum(cls_loss * share, axis=-1), F.sum(box_loss * share, axis=-1)
 
-    def choose(self, F: ModuleType, loss: Array, positive: Array, valid_mask: Array) -> Array:
-        """Mark the valid RoIs with the highest losses with 1, the others with 0."""
-        return top(F, loss * valid_mask - (1 - valid_mask), self._num_sample)
+    def choose(self, F: ModuleType, loss: Array, positive: Array, counts: Array) -> Array:
+        """Mark the RoIs that count and have the highest losses with 1, the others with 0."""
+        return top(F, loss * counts - (1 - counts), self._num_sample)
 
 
 def top(F: ModuleType, values: Array, count: int) -> Array:
@@ -191,8 +198,8 @@ def top(F: ModuleType, values: Array, count: int) -> Array:
 class TrainGraph(HybridBlock):
     """One training pass, images and boxes to losses, in one graph.
 
-    `rpn_loss` and `roi_loss` compute the losses of the RPN and of the head. The RoIs are the
-    proposals, POST_NMS per image, and the true boxes.
+    `rpn_loss` and `roi_loss` compute the losses of the RPN and of the head. The RoIs are
+    NUM_PROPOSALS proposals per image, and the true boxes.
 
     Inputs, the parts of `data.loader.Batch`: data (B, 3, H, W), labels (B, M, 6), and, of all N
     anchors of the map, rpn_cls (B, N) and rpn_box (B, N, 4). Outputs: four (B,) losses, in the
@@ -200,13 +207,13 @@ class TrainGraph(HybridBlock):
     """
 
     LOSSES = ("rpn_cls", "rpn_box", "rcnn_cls", "rcnn_box")
-    POST_NMS = 128
+    NUM_PROPOSALS = 128
 
     def __init__(self, net: RFCN, rpn_loss: RPNLoss, roi_loss: RoILoss) -> None:
         super().__init__()
         with self.name_scope():
             self.net = net
-            self.proposals = Proposals(self.POST_NMS)
+            self.proposals = Proposals(self.NUM_PROPOSALS)
             self.targets = RoITargets()
             self.rpn_loss = rpn_loss
             self.roi_loss = roi_loss
@@ -220,17 +227,17 @@ class TrainGraph(HybridBlock):
         true_cls = F.slice_axis(labels, axis=-1, begin=CLASS, end=CLASS + 1).reshape((0, -1))
         boxes = F.concat(boxes, true_boxes, dim=1)
         # Padding has the score -1 among proposals, and the class -1 among labels.
-        valid = F.concat(box_scores, true_cls, dim=1) >= 0
-        targets = self.targets(boxes, valid, labels)
-        cls, box = self.predict(F, features, boxes, valid, targets[0])
+        exists = F.concat(box_scores, true_cls, dim=1) >= 0
+        targets = self.targets(boxes, exists, labels)
+        cls, box = self.head_outputs(F, features, boxes, exists, targets[0])
         return (*self.rpn_loss(score, loc, rpn_cls, rpn_box), *self.roi_loss(cls, box, *targets))
 
-    def predict(
-        self, F: ModuleType, features: Array, boxes: Array, valid: Array, cls_target: Array
+    def head_outputs(
+        self, F: ModuleType, features: Array, boxes: Array, exists: Array, cls_target: Array
     ) -> tuple:
         """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4).
 
         Here all classes share the offsets; `variants.PerClassTrainGraph` selects those of
         cls_target (B, N), the outputs `cls` of `RoITargets`.
         """
-        return apply_head(F, self.net.head, features, boxes, valid)
+        return apply_head(F, self.net.head, features, boxes, exists)

@@ -10,16 +10,18 @@ from io import StringIO
 
 import mxnet as mx
 import numpy as np
-from gluoncv.utils.bbox import bbox_iou
 from gluoncv.utils.metrics import VOC07MApMetric, VOCMApMetric
 
 from .data.dataset import BOX, CLASS, DIFFICULT, DetectionSet, plural
 from .data.loader import load_image, normalise
 from .data.splits import choose_indices
 from .errors import InputError
+from .model import iou
 from .predictor import Detection, Predictor
 from .progress import Progress
 
+#: GluonCV's metrics add 1 to x2 and y2, as VOC's do, whose boxes end at their last pixel.
+LAST_PIXEL = np.array([0, 0, 1, 1], np.float32)
 METRICS = {
     "map50": (VOCMApMetric, 0.5),
     "map75": (VOCMApMetric, 0.75),
@@ -59,13 +61,13 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
     if dataset.is_coco:
         result.update(average_precision(dataset, found))
     per_class: dict[str, dict] = {name: {} for name in dataset.classes}
-    for name, (metric_class, iou) in METRICS.items():
-        metric = metric_class(iou_thresh=iou, class_names=dataset.classes)
+    for name, (metric_class, iou_thresh) in METRICS.items():
+        metric = metric_class(iou_thresh=iou_thresh, class_names=dataset.classes)
         for index, (ids, confidences, boxes) in found.items():
-            truth = dataset.samples[index].labels[None]
-            predicted = (boxes[None], ids[None], confidences[None])
-            true = (truth[..., column] for column in (BOX, CLASS, DIFFICULT))
-            metric.update(*predicted, *true)
+            truth = dataset.samples[index].labels
+            predicted = (boxes - LAST_PIXEL, ids, confidences)
+            true = (truth[:, BOX] - LAST_PIXEL, truth[:, CLASS], truth[:, DIFFICULT])
+            metric.update(*(part[None] for part in (*predicted, *true)))
         for class_name, value in zip(*metric.get()):
             row = result if class_name == "mAP" else per_class[class_name]
             row[name] = None if math.isnan(value) else float(value)
@@ -99,8 +101,8 @@ def rpn_recall(predictor: Predictor, dataset: DetectionSet) -> dict[str, float]:
         total += len(objects)
         for top in covered:
             if len(objects) and len(boxes):
-                iou = bbox_iou(boxes[:top], objects[:, BOX])
-                covered[top] += int((iou.max(axis=0) >= 0.5).sum())
+                overlaps = iou(np, boxes[:top, None], objects[:, BOX])[..., 0]
+                covered[top] += int((overlaps.max(axis=0) >= 0.5).sum())
     return {str(top): count / max(total, 1) for top, count in covered.items()}
 
 

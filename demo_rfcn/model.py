@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """R-FCN (arXiv:1605.06409): backbone, region proposals, position-sensitive head, detection.
 
-The method is in three files: this one, `losses.py` (targets, hard example mining, the training
-graph) and `train.py` (the loop). In `hybrid_forward`, F is the module `mxnet.ndarray` or
-`mxnet.symbol`, and Array is the module's NDArray or Symbol.
+The method is in three files, to be read in this order: this one, `losses.py` (targets, hard example
+mining, the training graph) and `train.py` (the loop). In `hybrid_forward`, F is the module
+`mxnet.ndarray` or `mxnet.symbol`, and Array is the module's NDArray or Symbol.
+
+Boxes are x1, y1, x2, y2: edges in pixels. A box has the width x2 - x1, and an image of width w has
+boxes from 0 to w.
 """
 
 from __future__ import annotations
@@ -17,8 +20,6 @@ from typing import Union
 import mxnet as mx
 import numpy as np
 from gluoncv.model_zoo.resnetv1b import BasicBlockV1b
-from gluoncv.nn.bbox import BBoxClipToImage
-from gluoncv.nn.coder import NormalizedBoxCenterDecoder
 from mxnet import init
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
@@ -28,8 +29,8 @@ import gluon_roi
 Array = Union[mx.nd.NDArray, mx.sym.Symbol]
 
 RESNETS = ("resnet18_v1b", "resnet50_v1b", "resnet101_v1b")  # GluonCV's names
-RPN_STDS, ROI_STDS = (1.0, 1.0, 1.0, 1.0), (0.1, 0.1, 0.2, 0.2)  # divisors of box offsets
-MAX_LOG_GROWTH = float(np.log(1000.0 / 16))  # limit of the offsets of width and height
+RPN_STDS, ROI_STDS = (1.0, 1.0), (0.1, 0.2)  # divisors of the shift and the growth of a box
+MAX_GROWTH = 1000 / 16  # of a side, when a box is decoded
 ANCHOR_BASE = 16  # pixels; the unit of anchor scales
 RPN_PRE_NMS, RPN_NMS_THRESH, RPN_MIN_SIZE = 600, 0.7, 8  # in training and detection
 RPN_CHANNELS = 128  # of the RPN's 3 x 3 convolution
@@ -145,7 +146,7 @@ def dilate(layer: HybridBlock, dilate_strided: bool) -> None:
 
 def base_anchors(stride: int, scales: Sequence[float], ratios: Sequence[float]) -> np.ndarray:
     """Return the first cell's anchors, (A, 4) float32 corners in pixels; ratio = height / width."""
-    centre = (stride - 1) / 2  # as in py-faster-rcnn: the first cell is pixels 0 to stride - 1
+    centre = stride / 2
     anchors = []
     for ratio in ratios:
         for scale in scales:
@@ -200,6 +201,58 @@ class RPNHead(HybridBlock):
         return score, loc
 
 
+def encode(F: ModuleType, boxes: Array, objects: Array, stds: tuple[float, float]) -> tuple:
+    """Return the offsets from boxes to objects, both (..., 4), in two halves of (..., 2).
+
+    They are the shift of the centre, in widths and heights of the box, and the logarithm of the
+    growth of width and height, divided by `stds`. From the box (0, 0, 10, 20) to the object
+    (5, 0, 25, 20), they are 1, 0 and log 2, 0. F may be NumPy.
+    """
+    (low, high), (object_low, object_high) = (
+        F.split(each, 2, axis=-1) for each in (boxes, objects)
+    )
+    shift = (object_low + object_high - low - high) / 2 / (high - low)
+    growth = (object_high - object_low) / (high - low)
+    return shift / stds[0], F.log(growth) / stds[1]
+
+
+def decode(F: ModuleType, boxes: Array, offsets: Array, stds: tuple[float, float]) -> Array:
+    """Return boxes (..., 4) moved by offsets (..., 4): the inverse of `encode`."""
+    (low, high), (shift, growth) = (F.split(each, 2, axis=-1) for each in (boxes, offsets))
+    centre = (low + high) / 2 + shift * stds[0] * (high - low)
+    growth = F.exp(F.minimum(growth * stds[1], float(np.log(MAX_GROWTH))))
+    half = growth * (high - low) / 2
+    return F.concat(centre - half, centre + half, dim=-1)
+
+
+def clip(F: ModuleType, boxes: Array, images: Array) -> Array:
+    """Return the parts of boxes (B, N, 4) inside of images (B, 3, H, W)."""
+    height_width = F.slice_axis(F.shape_array(images), axis=0, begin=2, end=4)
+    limits = F.tile(F.reverse(height_width, axis=0), reps=(2,)).reshape((1, 1, 4))
+    return F.broadcast_minimum(F.maximum(boxes, 0), F.cast(limits, dtype="float32"))
+
+
+def iou(F: ModuleType, boxes: Array, others: Array) -> Array:
+    """Return the intersection over union of boxes (..., 4), pair by pair, as (..., 1).
+
+    Boxes without area, such as padding, have 0. F may be NumPy.
+    """
+    (x1, y1, x2, y2), (u1, v1, u2, v2) = (F.split(each, 4, axis=-1) for each in (boxes, others))
+    width = F.maximum(F.minimum(x2, u2) - F.maximum(x1, u1), 0)
+    height = F.maximum(F.minimum(y2, v2) - F.maximum(y1, v1), 0)
+    intersection = width * height
+    union = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - intersection
+    return intersection / F.maximum(union, 1e-9)
+
+
+def iou_matrix(F: ModuleType, boxes: Array, others: Array) -> Array:
+    """Return the `iou` of all pairs of boxes (B, N, 4) and others (B, M, 4) as (B, N, M)."""
+    boxes, others = boxes.expand_dims(2), others.expand_dims(1)
+    columns = F.broadcast_like(boxes, others, lhs_axes=(2,), rhs_axes=(2,))
+    rows = F.broadcast_like(others, boxes, lhs_axes=(1,), rhs_axes=(1,))
+    return iou(F, columns, rows).reshape((0, 0, -1))
+
+
 class Proposals(HybridBlock):
     """The best boxes of the RPN after non-maximum suppression; no gradient passes.
 
@@ -226,12 +279,6 @@ class Proposals(HybridBlock):
         super().__init__()
         self._pre_nms, self._post_nms, self._min_size = pre_nms, post_nms, min_size
         with self.name_scope():
-            # contrib.box_decode, which the full operator set would use, accepts one set of anchors
-            # for the whole batch; here every image has chosen its own.
-            self.decode = NormalizedBoxCenterDecoder(
-                RPN_STDS, convert_anchor=True, clip=MAX_LOG_GROWTH, minimal_opset=True
-            )
-            self.clip = BBoxClipToImage()
             self.suppress = gluon_roi.BoxNMS(
                 nms_thresh, valid_thresh=0, coord_start=1, score_index=0
             )
@@ -248,8 +295,8 @@ class Proposals(HybridBlock):
         index = F.where(score < 0, F.zeros_like(index), index)
         image = F.broadcast_like(F.contrib.arange_like(index, axis=0).expand_dims(-1), index)
         offsets = F.gather_nd(F.BlockGrad(loc), F.stack(image, index, axis=0))
-        boxes = self.decode(offsets, F.take(anchors.reshape((-1, 4)), index))
-        boxes = self.clip(boxes, images)
+        boxes = decode(F, F.take(anchors.reshape((-1, 4)), index), offsets, RPN_STDS)
+        boxes = clip(F, boxes, images)
         x1, y1, x2, y2 = F.split(boxes, num_outputs=4, axis=-1, squeeze_axis=True)
         small = F.minimum(x2 - x1, y2 - y1) < self._min_size
         score = F.where(small, -F.ones_like(score), score)
@@ -284,14 +331,33 @@ class PSROIHead(HybridBlock):
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Pool both sets of maps, in float32, and average the k * k votes."""
+        rois = end_at_last_pixel(F, rois)
         class_maps, box_maps = self.class_maps(features), self.box_maps(features)
         cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
         box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
         return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
 
 
+def end_at_last_pixel(F: ModuleType, rois: Array) -> Array:
+    """Return rows (K, 5) whose x2, y2 are the last pixel, as PSROIPool expects, not the edge."""
+    start, end = (
+        F.slice_axis(rois, axis=1, begin=begin, end=begin + n) for begin, n in ((0, 3), (3, 2))
+    )
+    return F.concat(start, end - 1, dim=1)
+
+
 class RFCN(HybridBlock):
     """The parameters of a detector: backbone, RPN and head.
+
+    The RoIs of the head are chosen outside of this block:
+
+        images -- backbone -+- RPN features -- rpn -- logits, offsets -+
+                            |               -- anchor_grid -- anchors -+-- Proposals -- boxes
+                            |                                                             |
+                            +- features ------------------------------------------------ head
+
+    `hybrid_forward` goes as far as the arguments of `Proposals`, and returns the features for the
+    head, which `apply_head` calls with boxes: proposals, and in training the true boxes as well.
 
     `losses.TrainGraph` and `Detector` use them: training and detection differ in structure (targets
     and losses in one, decoding and suppression in the other), and a hybridized block keeps one
@@ -322,21 +388,21 @@ class RFCN(HybridBlock):
 
 
 def apply_head(
-    F: ModuleType, head: HybridBlock, features: Array, boxes: Array, valid: Array
+    F: ModuleType, head: HybridBlock, features: Array, boxes: Array, exists: Array
 ) -> tuple[Array, Array]:
     """Call a head on boxes (B, N, 4): logits (B, N, C + 1) and offsets (B, N, 4 * num_boxes).
 
-    Both are float32. Boxes with 0 in valid (B, N) are padding.
+    Both are float32. Boxes with 0 in exists (B, N) are padding.
     """
-    image = F.contrib.arange_like(valid, axis=0).expand_dims(-1)
-    image = F.broadcast_like(image, valid, lhs_axes=(1,), rhs_axes=(1,))
-    image = F.where(valid, image, -F.ones_like(valid))
+    image = F.contrib.arange_like(exists, axis=0).expand_dims(-1)
+    image = F.broadcast_like(image, exists, lhs_axes=(1,), rhs_axes=(1,))
+    image = F.where(exists, image, -F.ones_like(exists))
     rois = F.concat(image.expand_dims(-1), boxes, dim=-1).reshape((-1, 5))
     cls, box = head(features, F.BlockGrad(rois))
     # Divide the RoIs among the images again: (B * N, X) -> (B, N, X).
     rows_of_images = {"lhs_begin": 0, "lhs_end": 1, "rhs_begin": 0, "rhs_end": 2}
-    cls = F.reshape_like(F.cast(cls, dtype="float32"), valid, **rows_of_images)
-    box = F.reshape_like(F.cast(box, dtype="float32"), valid, **rows_of_images)
+    cls = F.reshape_like(F.cast(cls, dtype="float32"), exists, **rows_of_images)
+    box = F.reshape_like(F.cast(box, dtype="float32"), exists, **rows_of_images)
     return cls, box
 
 
@@ -346,22 +412,18 @@ class Detector(HybridBlock):
     Of two detections of a class, the lower-scored one is dropped if their IoU is above
     Detector.NMS_THRESH.
 
-    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, POST_NMS,
-    1), scores (B, POST_NMS, 1) and boxes (B, POST_NMS, 4) in pixels, best first, and -1 if there
+    Inputs: (B, 3, H, W) normalised images. Outputs, as in GluonCV's detectors: ids (B, N, 1),
+    scores (B, N, 1) and boxes (B, N, 4) in pixels, N = MAX_DETECTIONS, best first, and -1 if there
     are fewer.
     """
 
-    PROPOSALS, NMS_THRESH, SCORE_THRESH, POST_NMS = 100, 0.3, 0.01, 100
+    NUM_PROPOSALS, NMS_THRESH, SCORE_THRESH, MAX_DETECTIONS = 100, 0.3, 0.01, 100
 
     def __init__(self, net: RFCN) -> None:
         super().__init__()
         with self.name_scope():
             self.net = net
-            self.proposals = Proposals(self.PROPOSALS)
-            self.decode = NormalizedBoxCenterDecoder(
-                ROI_STDS, convert_anchor=True, clip=MAX_LOG_GROWTH, minimal_opset=True
-            )
-            self.clip = BBoxClipToImage()
+            self.proposals = Proposals(self.NUM_PROPOSALS)
             self.suppress = gluon_roi.BoxNMS(
                 self.NMS_THRESH, valid_thresh=self.SCORE_THRESH, id_index=0
             )
@@ -373,15 +435,15 @@ class Detector(HybridBlock):
         """Score and decode every proposal for every class: rows as in `split_detections`."""
         score, loc, anchors, features = self.net(data)
         boxes, box_scores = self.proposals(score, loc, anchors, data)
-        valid = box_scores >= 0
-        cls, box = apply_head(F, self.net.head, features, boxes, valid)
+        exists = box_scores >= 0
+        cls, box = apply_head(F, self.net.head, features, boxes, exists)
         config = self.net.config
         offsets = [
             F.slice_axis(box, axis=-1, begin=begin, end=begin + 4)
             for begin in range(0, 4 * config.num_boxes, 4)
         ]
-        decoded = [self.clip(self.decode(each, boxes), data) for each in offsets]
-        probability = F.broadcast_mul(F.softmax(cls, axis=-1), valid.expand_dims(-1))
+        decoded = [clip(F, decode(F, boxes, each, ROI_STDS), data) for each in offsets]
+        probability = F.broadcast_mul(F.softmax(cls, axis=-1), exists.expand_dims(-1))
         rows = []
         for index in range(len(config.classes)):
             class_score = F.slice_axis(probability, axis=-1, begin=index + 1, end=index + 2)
@@ -391,8 +453,8 @@ class Detector(HybridBlock):
         return F.concat(*rows, dim=1)
 
     def best(self, F: ModuleType, candidates: Array) -> Array:
-        """Suppress candidates class by class, and return the POST_NMS best rows."""
-        return F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.POST_NMS)
+        """Suppress candidates class by class, and return the best rows."""
+        return F.slice_axis(self.suppress(candidates), axis=1, begin=0, end=self.MAX_DETECTIONS)
 
 
 def split_detections(F: ModuleType, rows: Array) -> tuple:

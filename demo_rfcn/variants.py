@@ -11,7 +11,6 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gluoncv.nn.bbox import BBoxBatchIOU
 from mxnet.gluon import nn
 from mxnet.gluon.block import HybridBlock
 
@@ -25,6 +24,8 @@ from .model import (
     Detector,
     PSROIHead,
     apply_head,
+    end_at_last_pixel,
+    iou_matrix,
     split_detections,
 )
 
@@ -126,6 +127,7 @@ class ScrambledHead(PSROIHead):
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Shuffle the bins, the same way for all classes and offsets, then vote."""
+        rois = end_at_last_pixel(F, rois)
         order = F.argsort(F.random.uniform(shape=(self._bins,)))
         class_maps, box_maps = (
             F.take(maps.reshape((0, -4, -1, self._bins, 0, 0)), order, axis=2).reshape(
@@ -165,6 +167,7 @@ class DeformablePSROIHead(HybridBlock):
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
         """Pool both sets of maps in the shifted bins, and average the k * k votes."""
+        rois = end_at_last_pixel(F, rois)
         offsets = self.offsets(F, features, rois)
         class_maps, box_maps = self.class_maps(features), self.box_maps(features)
         cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois, offsets)
@@ -231,7 +234,12 @@ class RoIFCHead(HybridBlock):
         return gluon_roi.ROIPool(k, 1 / stride)
 
     def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        hidden = self.fc(self.pool(F.cast(features, dtype="float32"), rois))
+        features = F.cast(features, dtype="float32")
+        return self.outputs(self.pool(features, end_at_last_pixel(F, rois)))
+
+    def outputs(self, pooled: Array) -> tuple:
+        """Return logits and offsets of pooled features."""
+        hidden = self.fc(pooled)
         return self.cls(hidden), self.box(hidden)
 
 
@@ -246,8 +254,7 @@ class PyramidFCHead(RoIFCHead):
         )
 
     def hybrid_forward(self, F: ModuleType, features: list[Array], rois: Array) -> tuple:
-        hidden = self.fc(self.pool([F.cast(level, dtype="float32") for level in features], rois))
-        return self.cls(hidden), self.box(hidden)
+        return self.outputs(self.pool([F.cast(level, dtype="float32") for level in features], rois))
 
 
 class PyramidLightHead(PyramidFCHead):
@@ -303,14 +310,12 @@ class BoxVoting(HybridBlock):
     def __init__(self, iou_thresh: float) -> None:
         super().__init__()
         self._iou_thresh = iou_thresh
-        with self.name_scope():
-            self.iou = BBoxBatchIOU()
 
     def hybrid_forward(self, F: ModuleType, detections: Array, candidates: Array) -> Array:
         ids, scores, boxes = split_detections(F, detections)
         voter_ids, voter_scores, voters = split_detections(F, candidates)
         weights = F.broadcast_equal(ids, voter_ids.transpose((0, 2, 1)))
-        weights = weights * (self.iou(boxes, voters) >= self._iou_thresh)
+        weights = weights * (iou_matrix(F, boxes, voters) >= self._iou_thresh)
         weights = F.broadcast_mul(weights, voter_scores.transpose((0, 2, 1)))
         total = F.maximum(F.sum(weights, axis=-1, keepdims=True), 1e-6)
         voted = F.broadcast_div(F.batch_dot(weights, voters), total)
@@ -323,12 +328,12 @@ class RandomRoILoss(RoILoss):
 
     POS_RATIO = 0.25
 
-    def choose(self, F: ModuleType, loss: Array, positive: Array, valid_mask: Array) -> Array:
+    def choose(self, F: ModuleType, loss: Array, positive: Array, counts: Array) -> Array:
         """Mark a random sample: positives up to their quota, filled with background."""
         noise = F.random.uniform_like(positive)
         quota = max(int(self._num_sample * self.POS_RATIO), 1)
-        objects = top(F, noise * positive * valid_mask, quota) * positive
-        background = (1 - positive) * valid_mask
+        objects = top(F, noise * positive * counts, quota) * positive
+        background = (1 - positive) * counts
         order = 2 * objects + (1 + noise) * background
         return top(F, order, self._num_sample) * (objects + background)
 
@@ -336,15 +341,15 @@ class RandomRoILoss(RoILoss):
 class PerClassTrainGraph(TrainGraph):
     """A training graph whose head has box offsets for each class (--no-class-agnostic)."""
 
-    def predict(
-        self, F: ModuleType, features: Array, boxes: Array, valid: Array, cls_target: Array
+    def head_outputs(
+        self, F: ModuleType, features: Array, boxes: Array, exists: Array, cls_target: Array
     ) -> tuple:
         """Return the offsets of the target class only."""
-        cls, box = apply_head(F, self.net.head, features, boxes, valid)
+        cls, box = apply_head(F, self.net.head, features, boxes, exists)
         index = F.maximum(cls_target - 1, 0).expand_dims(-1)
         classes = F.arange(self.net.config.num_boxes).reshape((1, 1, -1))
-        mask = F.broadcast_equal(index, classes).expand_dims(-1)
-        return cls, F.sum(F.broadcast_mul(box.reshape((0, 0, -4, -1, 4)), mask), axis=2)
+        is_target = F.broadcast_equal(index, classes).expand_dims(-1)
+        return cls, F.sum(F.broadcast_mul(box.reshape((0, 0, -4, -1, 4)), is_target), axis=2)
 
 
 def sequence(layers: list) -> nn.HybridSequential:

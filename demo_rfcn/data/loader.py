@@ -176,6 +176,6 @@ class TrainLoader:
             image, labels = flip(image, labels)
         if self.color_jitter:
             image = jitter_colour(image, self.color_jitter, rng)
-        # Offsets are logarithms of sides, which a box of one pixel does not have here.
+        # Offsets are logarithms of sides, which are far below 0 for what clipping left of a box.
         labels[:, BOTTOM_RIGHT] = np.maximum(labels[:, BOTTOM_RIGHT], labels[:, TOP_LEFT] + 1)
         return image, labels, rng

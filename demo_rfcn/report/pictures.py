@@ -25,6 +25,12 @@ def class_colours(count: int) -> list[tuple[float, ...]]:
     return [plt.get_cmap("hsv")(index / count)[:3] for index in range(count)]
 
 
+def show_image(axis: Axes, image: np.ndarray) -> None:
+    """Draw an image (H, W, 3); coordinates are edges of its pixels, as those of boxes."""
+    height, width = image.shape[:2]
+    axis.imshow(image, extent=(0, width, height, 0))
+
+
 def frame(
     axis: Axes, box: Sequence[float], colour: Any, width: float = 1, linestyle: str = "-"
 ) -> None:
@@ -52,7 +58,7 @@ def draw_detections(
 
     A label is above its box, or in it at the top of the image, towards the side with more room.
     """
-    axis.imshow(image)
+    show_image(axis, image)
     colours = class_colours(len(classes))
     kept = [row for row in zip(*detection) if row[1] >= thresh]
     for cls, _, box in reversed(kept):

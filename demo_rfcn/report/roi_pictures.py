@@ -15,8 +15,8 @@ from ..data import DatasetSpec
 from ..data.dataset import BOTTOM_RIGHT, BOX, CLASS, DIFFICULT, TOP_LEFT, DetectionSet
 from ..data.loader import load_image, normalise
 from ..data.splits import choose_indices
-from ..model import RFCN
-from .pictures import frame, grid, write
+from ..model import RFCN, end_at_last_pixel
+from .pictures import frame, grid, show_image, write
 
 
 def votes(
@@ -33,6 +33,7 @@ def votes(
     features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
     maps = head.class_maps(features)
     rows = mx.nd.array(np.concatenate([np.zeros((len(rois), 1)), rois], axis=1), ctx=ctx)
+    rows = end_at_last_pixel(mx.nd, rows)
     inputs = (rows, head.offsets(mx.nd, features, rows)) if hasattr(head, "offsets") else (rows,)
     pooled = head.class_pool(maps, *inputs)
     probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
@@ -68,7 +69,7 @@ def shifted(box: np.ndarray, height: int, width: int) -> np.ndarray:
     x1, y1, x2, y2 = box
     x = (x2 - x1) / 2 * (1 if x1 + x2 < width else -1)
     y = (y2 - y1) / 2 * (1 if y1 + y2 < height else -1)
-    return np.clip(box + [x, y, x, y], 0, [width - 1, height - 1] * 2).astype(np.float32)
+    return np.clip(box + [x, y, x, y], 0, [width, height] * 2).astype(np.float32)
 
 
 def score_maps(
@@ -96,7 +97,7 @@ def score_maps(
         x1, y1, x2, y2 = roi
         bin_width, bin_height = (x2 - x1) / k, (y2 - y1) / k
         axis = figure.add_subplot(outer[row, 0])
-        axis.imshow(image)
+        show_image(axis, image)
         frame(axis, roi, "yellow", 2)
         axis.set_title(title)
         axis.set_axis_off()
@@ -142,12 +143,12 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
     distances = []
     for axis, (image, roi) in zip(axes, objects):
         features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
-        row = mx.nd.array([[0, *roi]], ctx=ctx)
+        row = end_at_last_pixel(mx.nd, mx.nd.array([[0, *roi]], ctx=ctx))
         shifts = head.offsets(mx.nd, features, row).asnumpy()[0] * head.TRANS_STD
         distances.append(np.hypot(*shifts).mean())
         x1, y1, x2, y2 = roi
         width, height = x2 - x1, y2 - y1
-        axis.imshow(image)
+        show_image(axis, image)
         for i, j in np.ndindex(k, k):
             for shift, colour, style in (((0, 0), "white", ":"), (shifts[:, i, j], "lime", "-")):
                 left, top = x1 + (j / k + shift[0]) * width, y1 + (i / k + shift[1]) * height

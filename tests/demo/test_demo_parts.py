@@ -6,11 +6,12 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from gluoncv.nn import bbox, coder
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from support.demo_data import batches_of, open_dataset, photographs, write_voc
 
-from demo_rfcn import losses, model, networks, variants
+from demo_rfcn import losses, metrics, model, networks, variants
 from demo_rfcn.data import DATASETS, ValidationSplit, loader, open_datasets, signals
 from demo_rfcn.data.dataset import DetectionSet, Sample
 from demo_rfcn.data.images import Header
@@ -25,7 +26,74 @@ def test_base_anchors_have_their_area_and_ratio():
     width, height = BASE[:, 2] - BASE[:, 0], BASE[:, 3] - BASE[:, 1]
     np.testing.assert_allclose(np.sqrt(width * height), [32, 64] * 3, rtol=1e-6)
     np.testing.assert_allclose(height / width, np.repeat([0.5, 1, 2], 2), rtol=1e-6)
-    np.testing.assert_allclose((BASE[:, :2] + BASE[:, 2:]) / 2, 3.5, atol=1e-5)
+    np.testing.assert_allclose((BASE[:, :2] + BASE[:, 2:]) / 2, 4, atol=1e-5)
+
+
+def random_boxes(count: int, seed: int) -> np.ndarray:
+    """Return boxes in and around an image of 128 x 96 pixels, (2, count, 4)."""
+    rng = np.random.default_rng(seed)
+    corner, size = rng.uniform(-30, 110, (2, count, 2)), rng.uniform(1, 60, (2, count, 2))
+    return np.concatenate([corner, corner + size], axis=-1).astype(np.float32)
+
+
+def test_box_formulas_equal_gluoncvs():
+    """Their convention is the same."""
+    boxes, objects, offsets = random_boxes(9, 0), random_boxes(9, 1), random_boxes(9, 2) / 40
+    arrays = mx.nd.array(boxes), mx.nd.array(objects)
+    ones, matches = mx.nd.ones((2, 9)), mx.nd.arange(9).expand_dims(0).tile((2, 1))
+    stds = (0.1, 0.1, 0.2, 0.2)
+    expected = coder.NormalizedBoxCenterEncoder(stds)(ones, matches, *arrays)[0].asnumpy()
+    for F, pair in ((mx.nd, arrays), (np, (boxes, objects))):
+        halves = model.encode(F, *pair, model.ROI_STDS)
+        found = np.concatenate([mx.nd.array(half).asnumpy() for half in halves], axis=-1)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    limit = {"clip": np.log(1000 / 16), "convert_anchor": True, "minimal_opset": True}
+    decode = coder.NormalizedBoxCenterDecoder(stds, **limit)
+    moved = mx.nd.array(offsets)
+    found = model.decode(mx.nd, arrays[0], moved, model.ROI_STDS)
+    np.testing.assert_allclose(
+        found.asnumpy(), decode(moved, arrays[0]).asnumpy(), rtol=1e-5, atol=1e-4
+    )
+
+    image = mx.nd.zeros((2, 3, 96, 128))
+    clipped = model.clip(mx.nd, arrays[0], image).asnumpy()
+    np.testing.assert_array_equal(clipped, bbox.BBoxClipToImage()(arrays[0], image).asnumpy())
+    assert clipped[..., 2].max() == 128 and clipped[..., 3].max() == 96
+
+    expected = bbox.BBoxBatchIOU()(*arrays).asnumpy()
+    assert (expected > 0).any()
+    np.testing.assert_allclose(model.iou_matrix(mx.nd, *arrays).asnumpy(), expected, rtol=1e-5)
+    found = model.iou(np, boxes[:, :, None], objects[:, None])[..., 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_offsets_of_the_worked_example():
+    box, thing = np.array([0, 0, 10, 20.0]), np.array([5, 0, 25, 20.0])
+    shift, growth = model.encode(np, box, thing, (1, 1))
+    np.testing.assert_allclose([*shift, *growth], [1, 0, np.log(2), 0])
+    padding = mx.nd.array([[[-1] * 4, [0, 0, 4, 4]]])
+    assert not model.iou_matrix(mx.nd, padding, padding[:, :1]).asnumpy().any()
+
+
+def test_a_head_pools_the_cells_inside_of_the_edges():
+    """A RoI of 16 x 8 pixels has two cells of stride 8, and votes with their mean."""
+    config = ModelConfig(("a",), "small", "psroi", 1, True, (2.0,), (1.0,))
+    net = networks.build(config, [mx.cpu()], 0)
+    features = mx.nd.random.normal(shape=(1, 96, 4, 6))
+    maps = net.head.class_maps(features)[0, :, 2, 1:3].asnumpy()
+    logits, _ = net.head(features, mx.nd.array([[0, 8, 16, 24, 24]]))
+    np.testing.assert_allclose(logits[0].asnumpy(), maps.mean(axis=1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("bottom", "score"), [(5, 1.0), (4.8, 0.0)])
+def test_scores_count_the_overlap_of_edges(bottom, score):
+    """An IoU of 0.5 is enough, 0.48 is not; with a pixel more on each side, it would be 0.53."""
+    labels = np.array([[0, 0, 10, 10, 0, 0]], np.float32)
+    sample = Sample("one", "", Header("PNG", (20, 20), 1), labels, np.zeros(1, bool))
+    found = Detection(np.zeros(1, int), np.ones(1), np.array([[0, 0, 10, bottom]], np.float32))
+    scores = metrics.scores(DetectionSet("images", ("a",), [sample]), {0: found})
+    assert scores["map50"] == pytest.approx(score)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (20, 20)])
@@ -58,16 +126,15 @@ def rpn_targets(labels: list, size: tuple = (160, 160)) -> tuple:
 def test_rpn_targets_encode_the_box_and_keep_to_the_sample():
     cls, box, anchors = rpn_targets([[40, 40, 75, 72, 1, 0]])
     assert (cls == 1).sum() >= 1 and (cls >= 0).sum() == 64
-    decode = model.NormalizedBoxCenterDecoder(model.RPN_STDS, convert_anchor=True)
-    decoded = decode(mx.nd.array(box[None]), mx.nd.array(anchors[None]))[0].asnumpy()
+    decoded = model.decode(mx.nd, mx.nd.array(anchors), mx.nd.array(box), model.RPN_STDS).asnumpy()
     np.testing.assert_allclose(decoded[cls == 1], [[40, 40, 75, 72]] * (cls == 1).sum(), atol=1e-3)
     assert not box[cls != 1].any()
 
 
 def test_rpn_targets_ignore_the_border_difficult_boxes_and_padding():
     cls, _, anchors = rpn_targets([[40, 40, 75, 72, 1, 1]], size=(160, 100))
-    valid_mask = anchors[cls >= 0]
-    assert (cls == 1).sum() == 0 and (valid_mask >= 0).all() and (valid_mask[:, 2] < 100).all()
+    counts = anchors[cls >= 0]
+    assert (cls == 1).sum() == 0 and (counts >= 0).all() and (counts[:, 2] < 100).all()
 
 
 def test_rpn_targets_without_boxes_and_without_anchors_inside_the_image():
@@ -81,18 +148,18 @@ def test_roi_targets():
     rois = mx.nd.array([[[10, 10, 50, 50], [12, 10, 52, 50], [90, 90, 99, 99], [60, 60, 80, 80]]])
     labels = mx.nd.array([[[10, 10, 50, 50, 2, 0], [60, 60, 80, 80, 3, 1], [-1] * 6]])
     match = losses.RoITargets()
-    cls, box, positive, valid_mask = match(rois, mx.nd.array([[1, 1, 1, 1]]), labels)
+    cls, box, positive, counts = match(rois, mx.nd.array([[1, 1, 1, 1]]), labels)
     np.testing.assert_array_equal(cls.asnumpy(), [[3, 3, 0, 0]])
     np.testing.assert_array_equal(positive.asnumpy(), [[1, 1, 0, 0]])
-    np.testing.assert_array_equal(valid_mask.asnumpy(), [[1, 1, 1, 0]])
+    np.testing.assert_array_equal(counts.asnumpy(), [[1, 1, 1, 0]])
     np.testing.assert_allclose(
         box[0].asnumpy(), [[0.0] * 4, [-0.5, 0, 0, 0], [0.0] * 4, [0.0] * 4], atol=1e-5
     )
-    *_, valid_mask = match(rois, mx.nd.array([[1, 0, 1, 1]]), labels)
-    np.testing.assert_array_equal(valid_mask.asnumpy(), [[1, 0, 1, 0]])
+    *_, counts = match(rois, mx.nd.array([[1, 0, 1, 1]]), labels)
+    np.testing.assert_array_equal(counts.asnumpy(), [[1, 0, 1, 0]])
 
 
-def roi_loss(ohem: bool, valid_mask: list) -> tuple:
+def roi_loss(ohem: bool, counts: list) -> tuple:
     """Return the class loss and the gradient of four RoIs, of which the third is the hardest."""
     cls_pred = mx.nd.array([[[3.0, 0], [1, 0], [-5, 0], [2, 0]]])
     cls_pred.attach_grad()
@@ -100,7 +167,7 @@ def roi_loss(ohem: bool, valid_mask: list) -> tuple:
     loss = (losses.RoILoss if ohem else variants.RandomRoILoss)(num_sample=2)
     with mx.autograd.record():
         zero_boxes = mx.nd.zeros((1, 4, 4))
-        cls, box = loss(cls_pred, zero_boxes, zeros, zero_boxes, zeros, mx.nd.array([valid_mask]))
+        cls, box = loss(cls_pred, zero_boxes, zeros, zero_boxes, zeros, mx.nd.array([counts]))
         total = cls + box
     total.backward()
     return cls.asscalar(), np.abs(cls_pred.grad[0].asnumpy()).sum(axis=1)
@@ -118,7 +185,7 @@ def test_boxes_vote_within_their_class():
     np.testing.assert_allclose(voted, expected, rtol=1e-6)
 
 
-def test_ohem_sends_gradients_to_the_hardest_valid_mask_rois_only():
+def test_ohem_sends_gradients_to_the_hardest_counts_rois_only():
     loss, gradient = roi_loss(True, [1, 1, 1, 1])
     np.testing.assert_allclose(loss, (np.log1p(np.exp(5)) + np.log1p(np.exp(-1))) / 2, rtol=1e-5)
     np.testing.assert_array_equal(gradient > 0, [False, True, True, False])
@@ -130,12 +197,12 @@ def test_ohem_sends_gradients_to_the_hardest_valid_mask_rois_only():
 def test_random_sample_has_its_size_and_quota():
     loss = variants.RandomRoILoss(num_sample=8)
     positive = mx.nd.concat(mx.nd.ones((3, 10)), mx.nd.zeros((3, 22)), dim=1)
-    valid_mask = mx.nd.ones((3, 32))
-    valid_mask[:, 20:] = 0
-    chosen = loss.choose(mx.nd, positive, positive, valid_mask)
+    counts = mx.nd.ones((3, 32))
+    counts[:, 20:] = 0
+    chosen = loss.choose(mx.nd, positive, positive, counts)
     np.testing.assert_array_equal(chosen.sum(axis=1).asnumpy(), 8)
     np.testing.assert_array_equal((chosen * positive).sum(axis=1).asnumpy(), 2)
-    np.testing.assert_array_equal((chosen * (1 - valid_mask)).asnumpy(), 0)
+    np.testing.assert_array_equal((chosen * (1 - counts)).asnumpy(), 0)
 
 
 def test_resize_keeps_within_both_limits():
