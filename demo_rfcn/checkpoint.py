@@ -70,6 +70,11 @@ class Checkpoint:
         for name, parameter in named.items():
             parameter.set_data(mx.nd.array(self.model[name]))
 
+    def load(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
+        """Load the parameters, and the optimizer's state, into those of the same configuration."""
+        self.load_parameters(net)
+        self._load_optimizer(net, trainer)
+
     def load_fitting(self, net: RFCN) -> str:
         """Load the parameters that fit another net; return a sentence about the others."""
         named, model = net._collect_params_with_prefix(), self._arranged_for(net.config)
@@ -111,7 +116,7 @@ class Checkpoint:
                 model[name] = np.stack([rows[places.get(row, -1)] for row in requested[layer]])
         return model
 
-    def load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
+    def _load_optimizer(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
         """Give a new trainer the optimizer's state; everything random follows from the step."""
         indices = {name: index for index, name in _names(net, trainer).items()}
         optimizer = trainer._optimizer

@@ -19,7 +19,7 @@ from . import checkpoint, files
 from .checkpoint import Checkpoint
 from .config import BEST, LAST, NOT_INHERITED, SAME_RUN, Settings
 from .data.dataset import DetectionSet, plural
-from .data.loader import Batch, TrainLoader
+from .data.loader import TrainLoader
 from .data.splits import images_of_run
 from .distributed import workers as distributed
 from .distributed.stop import StopRequest
@@ -38,10 +38,10 @@ KEYS = {HISTORY: ("losses", "val"), SPLIT: ("held_back", "trained_on")}
 
 
 class Run:
-    """A run around its loop: `steps` yields the batches, other methods keep what results.
+    """A run around its loop: `steps` counts, other methods keep what results.
 
-    `step` is the number of finished steps. Of several workers, the one that `writes` keeps the
-    files. `net` and `trainer` are set by `begin`.
+    `first` is the step at which this process starts, `step` the number of finished steps. Of
+    several workers, the one that `writes` keeps the files. `net` and `trainer` are set by `begin`.
     """
 
     net: RFCN
@@ -65,7 +65,7 @@ class Run:
         self.best = resumed.best if resumed else None
         self.history = resumed.history if resumed else {"losses": [], "val": []}
         self.losses = [np.array(row, np.float32) for row in resumed.pending] if resumed else []
-        self.out_of_time = self.must_stop = False
+        self.out_of_time = self.must_stop = self.is_best = False
         self.data = data_record(settings.data, train_set)
         first = resumed or pretrained
         before = first.images if first else None
@@ -81,15 +81,11 @@ class Run:
             files.prepare(self.folder)
 
     def begin(self, net: RFCN, trainer: mx.gluon.Trainer, loader: TrainLoader) -> None:
-        """Start from the same weights in all workers: random ones, or those of a checkpoint."""
+        """Give all workers the weights of the first one, and print what is trained."""
         self.net, self.trainer = net, trainer
-        if self.resumed:
-            self.resumed.load_parameters(net)
         images, batch_size = len(loader.dataset), self.settings.devices.batch_size
         equal = {"step": self.step, "batch_size": batch_size, "images": images}
         self.workers.start(net, trainer, **equal, options=digest(self.settings))
-        if self.resumed:
-            self.resumed.load_optimizer(net, trainer)
         what = f"{plural(images, 'image')} of {loader.dataset}, {loader.batch_size} per step"
         steps = f"{self.num_steps} steps = {self.num_steps / loader.steps_per_epoch:.3g} passes"
         where = f"from step {self.first}; the run is in {self.folder}"
@@ -115,32 +111,30 @@ class Run:
         if self.writes:
             print(text)
 
-    def steps(self, loader: TrainLoader) -> Iterator[tuple[int, Batch]]:
-        """Yield each step with its batch, until the last step, --max-seconds or a signal."""
+    def steps(self) -> Iterator[int]:
+        """Yield each step, until the last one, --max-seconds or a signal."""
         self._started = time.monotonic()
         self.stop.announcement = "stopping as soon as all workers agree"
         self.progress = Progress(
             "training", "steps", total=self.num_steps, initial=self.first, disable=not self.writes
         )
-        batches = loader.batches(self.first)
         for step in range(self.first, self.num_steps):
             if self.is_single_worker:
                 self.stop.announcement = f"stopping after step {step + 1} of {self.num_steps}"
-            yield step, next(batches)
+            yield step
             if self.must_stop:
-                self.save(LAST)
                 self.progress.reach(self.step)
                 done = f"step {self.step} of {self.num_steps}"
                 raise Interrupted(f"stopped after {done}; {self.hint()}")
             if self.out_of_time:
                 break
 
-    def sum_gradients(self) -> None:
+    def sum_gradients(self, trainer: mx.gluon.Trainer) -> None:
         """Sum the gradients of all devices and workers, which agree on when to stop."""
         limit = self.settings.output.max_seconds
         late = limit is not None and time.monotonic() - self._started > limit
         self.must_stop, self.out_of_time = self.workers.sum_gradients(
-            self.trainer, self.stop.raised, late
+            trainer, self.stop.raised, late
         )
 
     def finish_step(self, losses: list[list[mx.nd.NDArray]]) -> None:
@@ -169,34 +163,35 @@ class Run:
         """Whether the last step is done."""
         return self.step == self.num_steps or self.out_of_time
 
+    @property
     def validates(self) -> bool:
-        """Return whether this worker evaluates the detector after this step."""
+        """Whether this worker evaluates the detector after this step."""
         due = self.step % self.settings.output.val_interval == 0 or self.is_last
-        if due and not self.writes:
-            self.progress.reach(self.step)
         return due and self.writes
 
-    def write_scores(self, scores: dict[str, Any]) -> None:
-        """Write validation scores, the best detector so far and the last one."""
+    @property
+    def saves(self) -> bool:
+        """Whether this worker writes the last checkpoint after this step."""
+        return self.validates or (self.must_stop and self.writes)
+
+    def add_scores(self, scores: dict[str, Any]) -> None:
+        """Add validation scores to the history, and print them."""
         self.progress.reach(self.step)
         map50, map75 = scores["map50"], scores["map75"]
         row = {"step": self.step, "map50": map50, "map75": map75}
         if scores["trained_on"]:
             row["trained_on"] = scores["trained_on"]
         self.history["val"].append(row)
-        if self.best is None or map50 >= self.best:
+        self.is_best = self.best is None or map50 >= self.best
+        if self.is_best:
             self.best = map50
-            self.save(BEST)
             self._describe()
-        self.save(LAST)
         figures = f"mAP@0.5 {map50:.3f}, mAP@0.75 {map75:.3f}"
         on = f" on {describe_images(scores)}" if scores["trained_on"] else ""
         self.progress.results(f"step {self.step}: {figures}{on}")
 
     def save(self, name: str) -> None:
         """Write a checkpoint, and with the last one the history and the split of the images."""
-        if not self.writes:
-            return
         arguments = self.settings.to_dict()
         short, max_size = self.settings.data.scale
         notes = {
@@ -266,7 +261,8 @@ class Run:
             hint = f"continue with --resume {self.resumed.path}" if self.resumed else ""
             return f"{hint} (step {self.first})" if hint else "no step had been finished"
         self.workers.restore()
-        self.save(LAST)
+        if self.writes:
+            self.save(LAST)
         return self.hint()
 
 

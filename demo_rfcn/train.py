@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training, from top to bottom; sections are those of the R-FCN paper, arXiv:1605.06409.
 
-Everything random follows from (seed, step), so a resumed run equals an uninterrupted one.
+Everything random follows from (seed, step), so a resumed run equals an uninterrupted one. What
+surrounds the loop, such as signals, the history and other workers, is in `run.py`.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import mxnet as mx
 
 from . import networks
 from .checkpoint import Checkpoint
-from .config import Schedule, Settings
+from .config import BEST, LAST, Schedule, Settings
 from .data.dataset import DetectionSet
 from .data.loader import TrainLoader
 from .losses import RPNLoss, RPNTargets
@@ -59,34 +58,37 @@ def train(
         if pretrained:
             run.print(pretrained.load_fitting(net))
         trainer = make_trainer(schedule, net, run.workers.kvstore)
-        # This loads weights and optimizer of a resumed run, and gives all workers equal weights.
-        run.begin(net, trainer, loader)
 
-        for step, batch in run.steps(loader):
-            # Each device gets its share of the images.
-            split = partial(mx.gluon.utils.split_and_load, ctx_list=ctx, even_split=False)
-            per_device = zip(*map(split, batch))
+        # Resume: weights, optimizer and step are those of the checkpoint.
+        if resumed:
+            resumed.load(net, trainer)
+        run.begin(net, trainer, loader)  # shares the weights of the first worker
 
-            # Forward: the four losses of each image, on each device. The random numbers that some
-            # variants draw follow from the step.
+        for step, batch in zip(run.steps(), loader.batches(run.first)):
+            # Forward: the four losses of each image; each device gets its share of the images. The
+            # random numbers that some variants draw follow from the step.
             mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
+            parts = [mx.gluon.utils.split_and_load(array, ctx, even_split=False) for array in batch]
             with mx.autograd.record():
-                losses = [graph(*inputs) for inputs in per_device]
+                losses = [graph(*parts_of_device) for parts_of_device in zip(*parts)]
                 totals = [mx.nd.add_n(*four_losses) for four_losses in losses]
 
             # Backward.
             mx.autograd.backward(totals)
 
-            # Update. The all-reduce sums the gradients of all devices and workers; in it, the
-            # workers also agree on whether to stop after this step.
-            run.sum_gradients()
+            # Update, with the sum of the gradients of all devices and workers.
+            run.sum_gradients(trainer)
             trainer.set_learning_rate(schedule.rate(step))
             trainer.update(loader.batch_size)
             run.finish_step(losses)
 
-            # Validation, and the checkpoints of the best detector so far and of the last one.
-            if run.validates():
-                run.write_scores(evaluate(predictor, val_set, settings.output.val_limit))
+            # Validation, and the checkpoints of the best detector so far and of the last step.
+            if run.validates:
+                run.add_scores(evaluate(predictor, val_set, settings.output.val_limit))
+                if run.is_best:
+                    run.save(BEST)
+            if run.saves:
+                run.save(LAST)
 
 
 def make_loader(

@@ -43,8 +43,9 @@ def test_box_formulas_equal_gluoncvs():
     ones, matches = mx.nd.ones((2, 9)), mx.nd.arange(9).expand_dims(0).tile((2, 1))
     stds = (0.1, 0.1, 0.2, 0.2)
     expected = coder.NormalizedBoxCenterEncoder(stds)(ones, matches, *arrays)[0].asnumpy()
-    for F, pair in ((mx.nd, arrays), (np, (boxes, objects))):
-        halves = model.encode(F, *pair, model.ROI_STDS)
+    cases: list[tuple] = [(mx.nd, *arrays), (np, boxes, objects)]
+    for F, first, second in cases:
+        halves = model.encode(F, first, second, model.ROI_STDS)
         found = np.concatenate([mx.nd.array(half).asnumpy() for half in halves], axis=-1)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
