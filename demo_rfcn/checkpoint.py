@@ -26,6 +26,7 @@ from .model import RFCN, Detector, ModelConfig
 
 FORMAT = 3
 MAX_ANCHORS = 100  # scales, and ratios
+ANCHORS = "anchor_grid.base"  # a constant of the network
 MAX_SIDE = 10_000  # pixels of a scaled image
 
 
@@ -61,7 +62,7 @@ class Checkpoint:
 
     def load_parameters(self, net: RFCN) -> None:
         """Load the parameters into a net of the same configuration."""
-        named = net._collect_params_with_prefix()
+        named = _parameters(net)
         for name in sorted(self.model.keys() | named.keys()):
             shape, expected = (getattr(x.get(name), "shape", None) for x in (self.model, named))
             if shape != expected:
@@ -77,7 +78,7 @@ class Checkpoint:
 
     def load_fitting(self, net: RFCN) -> str:
         """Load the parameters that fit another net; return a sentence about the others."""
-        named, model = net._collect_params_with_prefix(), self._arranged_for(net.config)
+        named, model = _parameters(net), self._arranged_for(net.config)
         fitting = [
             name
             for name, parameter in named.items()
@@ -94,7 +95,7 @@ class Checkpoint:
             random = named[name].list_data()[0].asnumpy()
             values = np.where(np.isnan(model[name]), random, model[name])
             named[name].set_data(mx.nd.array(values))
-        missing = named.keys() - set(fitting) - {"anchor_grid.base"}
+        missing = named.keys() - set(fitting)
         others = sorted({name.rpartition(".")[0] for name in missing})
         left = f"; trained from scratch: {', '.join(others)}" if others else ""
         new = [name for name in net.config.classes if name not in self.config.classes]
@@ -167,7 +168,7 @@ def save(path: Path, net: RFCN, trainer: mx.gluon.Trainer, notes: dict[str, Any]
     if a value of the model or the optimizer is not finite.
     """
     names = _names(net, trainer)
-    named = net._collect_params_with_prefix()
+    named = _parameters(net)
     # All devices have the same values; their mean, which Gluon would save, may be rounded.
     arrays = {f"model/{name}": each.list_data()[0].asnumpy() for name, each in named.items()}
     updates = {}
@@ -208,6 +209,8 @@ def read(path: Path) -> Checkpoint:
         for name in sorted(arrays):
             if not np.issubdtype(arrays[name].dtype, np.floating):
                 raise ValueError(f"'{name}' in it is of type {arrays[name].dtype}")
+            if name == f"model/{ANCHORS}":
+                continue
             if name.startswith("model/"):
                 model[name[len("model/") :]] = arrays[name]
             else:
@@ -294,7 +297,17 @@ def _arrays(state: Any) -> list:
     return [] if state is None else [*state] if isinstance(state, (tuple, list)) else [state]
 
 
+def _parameters(net: RFCN) -> dict[str, mx.gluon.Parameter]:
+    """Return the parameters by their names in the structure, without the anchors.
+
+    Anchors follow from the configuration. Earlier versions stored them, with other centres.
+    """
+    named = net._collect_params_with_prefix()
+    del named[ANCHORS]
+    return named
+
+
 def _names(net: RFCN, trainer: mx.gluon.Trainer) -> dict[int, str]:
     """Return the parameters' names by structure under the trainer's numbers."""
-    named = net._collect_params_with_prefix()
+    named = _parameters(net)
     return {trainer._param2idx[parameter.name]: name for name, parameter in named.items()}

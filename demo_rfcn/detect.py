@@ -18,6 +18,9 @@ from .errors import InputError
 from .predictor import Detection, Predictor
 from .progress import Progress
 
+#: What the numbers of a box in the JSON files are.
+BOX_FORMAT = "x1, y1, x2, y2: edges in pixels of the upright image; x2 - x1 is the width"
+
 
 def command(
     devices: Devices, stored: Checkpoint, images: list[Path], thresh: float, save_prefix: Path
@@ -88,7 +91,7 @@ def write(
     pictures.draw_detections(axis, image, detection, classes, thresh, 10)
     with files.replacing_all(folder) as work:
         pictures.write(figure, work / f"{stem}.png")
-        files.write_json(work / f"{stem}.json", rows)
+        files.write_json(work / f"{stem}.json", {"box": BOX_FORMAT, "detections": rows})
     return len(rows)
 
 
@@ -116,9 +119,11 @@ def check_targets(images: list[Path], save_prefix: Path) -> None:
 def is_rows(path: Path) -> bool:
     """Return whether a file is a list of detections, with its picture in the same folder."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
+    # A list alone is of an earlier version.
+    rows = content.get("detections") if isinstance(content, dict) else content
     keys = {"class", "score", "box"}
     of_detect = isinstance(rows, list) and all(isinstance(r, dict) and keys == set(r) for r in rows)
     return of_detect and (bool(rows) or is_picture(path.with_suffix(".png")))

@@ -37,7 +37,7 @@ def command(stored: Checkpoint, name: str, format: str, save_prefix: Path) -> No
         "colour_order": "RGB",
         "mean": MEAN.tolist(),
         "std": STD.tolist(),
-        "boxes": "x1, y1, x2, y2 in pixels of the resized image",
+        "boxes": "x1, y1, x2, y2: edges in pixels of the resized image",
     }
     names = [f"{name}.onnx"] if format == "onnx" else [f"{name}-{part}" for part in PARTS]
     paths = [save_prefix / each for each in names]

@@ -33,9 +33,10 @@ def draw(images: Path, found: Path) -> Any:
     figure, axes = pyplot.subplots(1, len(NAMES), figsize=(theme.WIDTH, SIDE))
     figure.subplots_adjust(0, 0, 1, 1, wspace=GAP / SIDE)
     for axis, name in zip(axes, NAMES):
-        axis.imshow(np.asarray(Image.open(images / f"{name}.png")))
+        image = Image.open(images / f"{name}.png")
+        axis.imshow(np.asarray(image), extent=(0, image.width, image.height, 0))
         axis.set_axis_off()
-        rows = json.loads((found / f"{name}.json").read_text(encoding="utf-8"))
+        rows = json.loads((found / f"{name}.json").read_text(encoding="utf-8"))["detections"]
         # The best boxes last, so that their labels lie above the others.
         for row in reversed(rows):
             x1, y1, x2, y2 = row["box"]

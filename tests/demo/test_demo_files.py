@@ -115,7 +115,10 @@ def test_detect_replaces_no_file_of_a_user(name, eight_images, short_run, tmp_pa
     (tmp_path / name).unlink()
     for _ in range(2):  # its results are replaced
         run(*line)
-    assert isinstance(json.loads((tmp_path / "dog.json").read_text()), list)
+    found = json.loads((tmp_path / "dog.json").read_text())
+    assert isinstance(found["detections"], list) and "x2 - x1 is the width" in found["box"]
+    (tmp_path / "dog.json").write_text("[]")  # as an earlier version wrote
+    run(*line)
 
 
 EXPORTED = {

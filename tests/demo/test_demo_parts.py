@@ -91,7 +91,7 @@ def test_a_head_pools_the_cells_inside_of_the_edges():
 def test_scores_count_the_overlap_of_edges(bottom, score):
     """An IoU of 0.5 is enough, 0.48 is not; with a pixel more on each side, it would be 0.53."""
     labels = np.array([[0, 0, 10, 10, 0, 0]], np.float32)
-    sample = Sample("one", "", Header("PNG", (20, 20), 1), labels, np.zeros(1, bool))
+    sample = Sample("one", "", Header("PNG", (20, 20), 1), labels, np.zeros(1, bool), "")
     found = Detection(np.zeros(1, int), np.ones(1), np.array([[0, 0, 10, bottom]], np.float32))
     scores = metrics.scores(DetectionSet("images", ("a",), [sample]), {0: found})
     assert scores["map50"] == pytest.approx(score)

@@ -35,7 +35,8 @@ def detect_mxnet(prefix, photo, result, thresh):
 
 
 def rows_of(path):
-    rows = json.loads(path.read_text())
+    content = json.loads(path.read_text())
+    rows = content["detections"] if isinstance(content, dict) else content  # of the examples
     return sorted(rows, key=lambda row: -row["score"])
 
 
