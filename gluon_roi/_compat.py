@@ -21,6 +21,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -37,8 +38,16 @@ TRIED_PYTHON = (3, 14)
 TRIED_NUMPY = (2, 5)
 
 
-# Set by `python -m gluon_roi run`: how child processes replace MXNet's functions.
+# Set by `python -m gluon_roi run` for child processes: this installation of the package, and how
+# they replace MXNet's functions. Other installations may have other options.
 RUN = "GLUON_ROI_RUN"
+PACKAGE = os.path.dirname(os.path.realpath(__file__))
+
+
+def options_of_parent() -> Optional[Dict[str, Any]]:
+    """The arguments of replace_builtins in a child of `python -m gluon_roi run`, or None."""
+    options = json.loads(os.environ.get(RUN, "{}"))
+    return options if options.pop("package", None) == PACKAGE else None
 
 
 # Finding and loading.
@@ -154,7 +163,7 @@ class LibraryLoader(importlib.machinery.SourceFileLoader):
             ) from None
         _choose_core(module.base._LIB)
         _add_hint(module.base)
-        if RUN in os.environ:
+        if options_of_parent() is not None:
             importlib.import_module("gluon_roi")  # its end replaces MXNet's functions
 
 

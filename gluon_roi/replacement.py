@@ -96,6 +96,7 @@ def _kept(target: Path, number: int, folder: Path) -> Path | None:
 
 
 def _restore(previous: Path | None, target: Path) -> None:
+    """Undo a replacement, or one that is about to happen."""
     with contextlib.suppress(OSError):  # another error is being raised
         if previous is None:
             target.unlink()

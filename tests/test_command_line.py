@@ -478,7 +478,7 @@ def test_processes_that_are_not_switched(model, monkeypatch, capsys):
     functions.replace_as_parent()
     assert functions.is_replaced()
     assert main(["count", files(model)[0]]) == 0 and not functions.is_replaced()
-    monkeypatch.setattr(functions, "_package", lambda: "elsewhere")
+    monkeypatch.setattr(_compat, "PACKAGE", "elsewhere")
     functions.replace_as_parent()
     assert not functions.is_replaced()
 

@@ -14,14 +14,12 @@ import json
 import os
 import sys
 import threading
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
 import mxnet as mx
 
-from .. import nd
-from .._compat import RUN
+from .. import _compat, nd
 from ..bridge.arguments import NDArray, NumpySymbol
 from .mapping import BY_FUNCTION, Options, Switch
 
@@ -162,23 +160,16 @@ inherited = contextlib.ExitStack()
 
 
 def replace_in_children(bad_index: str, rois_only: bool) -> None:
-    """Let processes that this one starts replace MXNet's functions when they import MXNet.
-
-    Only those that use this installation of the package: another may have other options.
-    """
-    options = {"package": _package(), "bad_index": bad_index, "rois_only": rois_only}
-    os.environ[RUN] = json.dumps(options)
+    """Let processes that this one starts replace MXNet's functions when they import MXNet."""
+    options = {"package": _compat.PACKAGE, "bad_index": bad_index, "rois_only": rois_only}
+    os.environ[_compat.RUN] = json.dumps(options)
 
 
 def replace_as_parent() -> None:
     """Replace MXNet's functions if the process that started this one asks for it."""
-    options = json.loads(os.environ.get(RUN, "{}"))
-    if options.pop("package", None) == _package():
+    options = _compat.options_of_parent()
+    if options is not None:
         inherited.enter_context(replace_builtins(**options))
-
-
-def _package() -> str:
-    return str(Path(__file__).resolve().parent.parent)
 
 
 def is_replaced() -> bool:
