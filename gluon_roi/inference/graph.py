@@ -11,9 +11,9 @@ import mxnet as mx
 import numpy as np
 
 from ..bridge.arguments import is_true, text
-from ..bridge.parameter_values import stable, values_of
 from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
 from ..bridge.symbol_json import text as text_of_file
+from ..weights import copy_weights, values_of
 
 
 class Use(NamedTuple):
@@ -112,7 +112,9 @@ class InferenceGraph(Nodes):
         symbol = mx.sym.load_json(text_of_file(part.content()))
         # An Executor would fuse the graph first, and fails on some.
         call = mx.nd.CachedOp(symbol)
-        return call(*[stable(self.parameters[name]) for name in symbol.list_inputs()]).asnumpy()
+        return call(
+            *[copy_weights(self.parameters[name]) for name in symbol.list_inputs()]
+        ).asnumpy()
 
     def _has_value(self, node: dict) -> bool:
         return node["name"] in self.parameters

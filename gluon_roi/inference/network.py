@@ -11,7 +11,7 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet import gluon
 
-from ..bridge.parameter_values import values_of
+from ..weights import values_of
 from .convert import Converted, convert
 
 #: Methods of a parameter after which it may have another value: `data` returns the array itself.

@@ -17,7 +17,7 @@ from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.counting import count
 from ..switch.models import optimize
 from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
-from ..weights import copy_weights
+from ..weights import values_of
 from .cut import cut, label_variables
 from .metadata import detector_metadata, is_detector, output_names
 from .shape_inference import Source, call_inference
@@ -217,7 +217,7 @@ def _short(value: Any) -> str:
 
 def _array(name: str, value: Any) -> np.ndarray:
     if isinstance(value, mx.nd.NDArray):
-        value = copy_weights(value).asnumpy()
+        value = values_of(value)
     array = np.asarray(value)
     if array.dtype.name not in _TYPES:
         raise ValueError(f"onnx.export: params: {name}: expected an array, got {_short(value)}")

@@ -8,15 +8,13 @@
 namespace gluon_roi {
 
 void ExclusiveCopy::infer(const Params&, const View& in, Tensor* outputs, int64_t max_elements) {
-  check_rank(kName, "data", in, 4, "4 dimensions");
   check_elements(kName, "output", in, max_elements);
   outputs[0] = in;
   outputs[0].data = nullptr;
-  outputs[0].dtype = GLUON_ROI_FLOAT32;
 }
 
 void ExclusiveCopy::forward(const Params&, const View& in, const Tensor& out) {
-  std::memcpy(out.data, in.data, static_cast<size_t>(elements(in)) * sizeof(float));
+  std::memcpy(out.data, in.data, static_cast<size_t>(elements(in)) * dtype_size(in.dtype));
 }
 
 }  // namespace gluon_roi

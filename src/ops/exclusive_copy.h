@@ -6,10 +6,10 @@
 // reads them may be exchanged. This operator declares that it writes its input: the engine runs it
 // when no other operator has the array. It writes nothing but its output.
 //
-// Reads data (A, B, C, D), float32, the shape of those weights. Writes all of out, of that shape.
-// It has no gradient. Deterministic.
+// Reads data (..., n, w), float16, float32 or float64. Writes all of out, of that shape. It has no
+// gradient. Deterministic.
 //
-// A worked number: [[[[1, 2]]]] gives [[[[1, 2]]]].
+// A worked number: [[1, 2]] gives [[1, 2]].
 #pragma once
 #include "../core/contract.h"
 #include "../core/params.h"
@@ -20,8 +20,8 @@ struct ExclusiveCopy {
   static constexpr const char* kName = "ExclusiveCopy";
   static constexpr bool kIsExclusive = true;
   struct Params {};
-  static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false}};
-  static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
+  static constexpr Input kInputs[] = {{"data", Role::kRows, 0, false, false, false}};
+  static constexpr Output kOutputs[] = {{"output", kLikeFirst}};
   static void params(ParamVisitor*, Params*) {}
 
   using View = Tensor;
