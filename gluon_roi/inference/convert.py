@@ -9,6 +9,7 @@ import mxnet as mx
 
 from ..bridge.arguments import NumpySymbol
 from .batch_norm import fold_batch_norms
+from .computed_weights import compute_weights
 from .deconvolution import replace_deconvolutions
 from .doubles import multiply_instead_of_doubling
 from .fusion import fuse
@@ -17,6 +18,7 @@ from .narrow import join_narrow_convolutions
 from .progress import with_progress
 from .pyramids import join_upsampling_and_sum
 from .strided import take_strides_first
+from .sums import use_elementwise_sums
 from .winograd_layers import use_winograd
 
 
@@ -29,6 +31,7 @@ class Pass(NamedTuple):
 
 #: In their order. BatchNorm is folded first, so that later passes see final weights.
 PASSES = (
+    Pass(use_elementwise_sums, "sums of maps that always have one shape"),
     Pass(multiply_instead_of_doubling, "x + x as 2 * x"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
     Pass(replace_deconvolutions, "Deconvolutions as 1 x 1 convolutions"),
@@ -38,6 +41,7 @@ PASSES = (
         join_narrow_convolutions, "convolutions merged or padded to multiples of 16 output channels"
     ),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
+    Pass(compute_weights, "weights computed in advance"),
 )
 
 
@@ -74,9 +78,8 @@ def convert(
     graph = InferenceGraph(symbol, parameters, shapes, types)
     changes = {step.what: step.change(graph) for step in with_progress(passes)}
     converted = graph.symbol()
-    converted, arrays, changes["nodes fused by MXNet"] = fuse(
-        converted, graph.used_parameters(converted), shapes
-    )
+    converted, arrays, fused = fuse(converted, graph.used_parameters(converted))
+    changes.update(fused)
     if isinstance(symbol, NumpySymbol):
         converted = converted.as_np_ndarray()
     return Converted(converted, arrays, changes)

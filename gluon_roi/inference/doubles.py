@@ -7,7 +7,7 @@ from .graph import SUMS, InferenceGraph
 
 
 def multiply_instead_of_doubling(graph: InferenceGraph) -> int:
-    """Replace x + x with 2 * x, the same number; return how many.
+    """Replace x + x with 2 * x, the same number, where x is a convolution; return how many.
 
     MXNet's fusion of a convolution and a sum fails if both summands are that convolution.
     """
@@ -16,7 +16,7 @@ def multiply_instead_of_doubling(graph: InferenceGraph) -> int:
         node = graph.nodes[number]
         if node["op"] in SUMS and len(node["inputs"]) == 2:
             first, second = node["inputs"]
-            if first == second:
+            if first == second and graph.is_node(first, "Convolution"):
                 node.update(op="_mul_scalar", inputs=[first], attrs={"scalar": "2"})
                 count += 1
     return count

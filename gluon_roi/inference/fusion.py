@@ -6,50 +6,70 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import warnings
 from typing import Iterator, Mapping
 
 import mxnet as mx
+import numpy as np
 
 from ..bridge.symbol_json import NodeEntry, Nodes, symbol_content, text
+from ..files import sentence
+from .layers import FUSED_LAYERS
 
 _BACKEND = "MKLDNN"
 _FUSED = "_sg_mkldnn_"
-_LAYERS = ("Convolution", "FullyConnected")
 
 
 def fuse(
-    symbol: mx.sym.Symbol,
-    parameters: dict[str, mx.nd.NDArray],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray], int]:
-    """The symbol and parameters after MXNet's fusion, and the number of fused nodes.
+    symbol: mx.sym.Symbol, parameters: dict[str, mx.nd.NDArray]
+) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray], dict[str, int]]:
+    """The symbol and parameters after MXNet's fusion, and how many nodes are fused and are not.
 
-    They are returned unchanged if this MXNet has no oneDNN, or if its fusion fails.
+    Symbol and parameters are those given if this MXNet has no oneDNN, or if its fusion fails, of
+    which a warning tells.
     """
-    if not mx.runtime.Features().is_enabled(_BACKEND):
-        return symbol, parameters, 0
-    arguments = {k: v for k, v in parameters.items() if k in set(symbol.list_arguments())}
-    states = {k: v for k, v in parameters.items() if k in set(symbol.list_auxiliary_states())}
-    known = {k: v for k, v in shapes.items() if k in set(symbol.list_inputs())}
-    try:
-        with _quiet():
-            fused = _with_identities(symbol).optimize_for(
-                _BACKEND, arguments, states, mx.cpu(), known
+    fused, arrays = symbol, parameters
+    if mx.runtime.Features().is_enabled(_BACKEND):
+        try:
+            fused, arrays = _fused(symbol, parameters)
+        except mx.MXNetError as error:
+            warnings.warn(
+                "optimize: MXNet does not fuse the layers of this graph, which is slower: "
+                f"{sentence(str(error))}",
+                stacklevel=2,
             )
-    except mx.MXNetError:
-        return symbol, parameters, 0
-    fused = _with_names(fused, symbol)
-    arrays = {**arguments, **states}
-    count = sum(node["op"].startswith(_FUSED) for node in symbol_content(fused)["nodes"])
-    return fused, {name: arrays[name] for name in fused.list_inputs() if name in arrays}, count
+    operators = [node["op"] for node in symbol_content(fused)["nodes"]]
+    return (
+        fused,
+        arrays,
+        {
+            "nodes fused by MXNet": sum(op.startswith(_FUSED) for op in operators),
+            "layers that MXNet did not fuse": sum(op in FUSED_LAYERS for op in operators),
+        },
+    )
 
 
-def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """The symbol with an identity behind outputs with which MXNet's fusion goes wrong.
+def _fused(
+    symbol: mx.sym.Symbol, parameters: dict[str, mx.nd.NDArray]
+) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]:
+    with _quiet():
+        # The fusion is that of operators. To infer shapes fails if those of inputs are not known.
+        found = _prepared(symbol).optimize_for(_BACKEND, ctx=mx.cpu(), skip_infer=True)
+    nodes = Nodes(symbol_content(found))
+    _merge_variables(nodes)
+    _restore_names(nodes, symbol)
+    _restore_layers(nodes, parameters)
+    fused = mx.sym.load_json(text(nodes.content()))
+    return fused, {name: parameters[name] for name in fused.list_inputs() if name in parameters}
+
+
+def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
+    """An equal symbol in a form with which MXNet's fusion does not go wrong.
 
     It forgets all but one reader of a convolution or a sum, the axis of a BatchNorm behind a
-    convolution, and outputs of the graph that are also read in it. It removes mere copies before,
-    so the identity is BlockGrad.
+    convolution, and outputs of the graph that are also read in it: an identity separates them. It
+    removes mere copies before, so the identity is BlockGrad. And it confuses the inputs of sums
+    whose second summand is a layer.
     """
     nodes = Nodes(symbol_content(symbol))
     readers: collections.Counter = collections.Counter(nodes.heads)
@@ -64,21 +84,23 @@ def _with_identities(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     for entry, count in readers.items():
         node = nodes.nodes[entry.node]
         is_output_and_input = entry in nodes.heads and entry in read_inside
-        is_unsafe_layer = node["op"] in _LAYERS and (count > 1 or entry in normalized)
+        is_unsafe_layer = node["op"] in FUSED_LAYERS and (count > 1 or entry in normalized)
         if is_unsafe_layer or is_output_and_input and node["op"] != "null":
             identity = nodes.add("BlockGrad", node["name"])
             nodes.redirect({entry: identity})
             nodes.heads = [identity if head == entry else head for head in nodes.heads]
             nodes.nodes[identity.node]["inputs"] = [entry]
+    for number in nodes.needed():
+        node = nodes.nodes[number]
+        if node["op"] == "elemwise_add":
+            are_layers = [nodes.nodes[entry.node]["op"] in FUSED_LAYERS for entry in node["inputs"]]
+            if are_layers == [False, True]:
+                node["inputs"].reverse()
     return mx.sym.load_json(text(nodes.content()))
 
 
-def _with_names(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
-    """The fused symbol with its variables once, and the names of the outputs.
-
-    MXNet's fusion copies variables that several nodes read, and names nodes by a number.
-    """
-    nodes, before = Nodes(symbol_content(fused)), Nodes(symbol_content(symbol))
+def _merge_variables(nodes: Nodes) -> None:
+    """Let each variable be one node; MXNet's fusion copies those that several nodes read."""
     variables: dict[str, NodeEntry] = {}
     copies = {}
     for number, node in enumerate(nodes.nodes):
@@ -87,10 +109,63 @@ def _with_names(fused: mx.sym.Symbol, symbol: mx.sym.Symbol) -> mx.sym.Symbol:
             copies[NodeEntry(number, 0)] = first
     nodes.redirect(copies)
     nodes.heads = [copies.get(head, head) for head in nodes.heads]
+
+
+def _restore_names(nodes: Nodes, symbol: mx.sym.Symbol) -> None:
+    """Give fused nodes the names that the outputs of the symbol had; MXNet numbers them."""
+    before = Nodes(symbol_content(symbol))
     for head, old in zip(nodes.heads, before.heads):
         if nodes.nodes[head.node]["op"].startswith(_FUSED):
             nodes.nodes[head.node]["name"] = before.nodes[old.node]["name"]
-    return mx.sym.load_json(text(nodes.content()))
+
+
+def _restore_layers(nodes: Nodes, parameters: Mapping[str, mx.nd.NDArray]) -> None:
+    """Undo the fusion of layers whose weights are not float32 parameters.
+
+    oneDNN computes float32. And a fused layer keeps the weights of its first call, laid out anew,
+    until MXNet knows that a parameter has been written: inputs, and weights that the graph
+    computes, would be forgotten.
+    """
+
+    def is_parameter(entry: NodeEntry) -> bool:
+        node = nodes.nodes[entry.node]
+        values = parameters.get(node["name"]) if node["op"] == "null" else None
+        return values is not None and values.dtype == np.float32
+
+    for number in nodes.needed():
+        node = nodes.nodes[number]
+        if not node["op"].startswith(_FUSED):
+            continue
+        (content,) = node["subgraphs"]
+        part = Nodes(content)
+        variables = [NodeEntry(i, 0) for i, inner in enumerate(part.nodes) if inner["op"] == "null"]
+        given = dict(zip(variables, node["inputs"]))
+        weights = [
+            given[entry]
+            for inner in part.nodes
+            if inner["op"] in (*FUSED_LAYERS, "BatchNorm")
+            for entry in inner["inputs"][1:]
+        ]
+        if not all(map(is_parameter, weights)):
+            _replace_with_part(nodes, number, part, given)
+
+
+def _replace_with_part(
+    nodes: Nodes, number: int, part: Nodes, given: Mapping[NodeEntry, NodeEntry]
+) -> None:
+    """Replace a fused node with its nodes, whose variables stand for the entries in `given`."""
+    entries = dict(given)
+
+    def outer(entry: NodeEntry) -> NodeEntry:
+        return entries.get(entry) or NodeEntry(entries[NodeEntry(entry.node, 0)].node, entry.output)
+
+    for index, node in enumerate(part.nodes):  # each node comes after its inputs
+        if node["op"] != "null":
+            entries[NodeEntry(index, 0)] = NodeEntry(len(nodes.nodes), 0)
+            nodes.nodes.append({**node, "inputs": [outer(entry) for entry in node["inputs"]]})
+    (head,) = part.heads
+    nodes.redirect({NodeEntry(number, 0): outer(head)})
+    nodes.heads = [outer(head) if old == NodeEntry(number, 0) else old for old in nodes.heads]
 
 
 @contextlib.contextmanager

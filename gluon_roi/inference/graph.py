@@ -14,6 +14,7 @@ from ..bridge.arguments import is_true, text
 from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
 from ..bridge.symbol_json import text as text_of_file
 from ..weights import copy_weights, values_of
+from .constants import is_deterministic
 
 
 class Use(NamedTuple):
@@ -23,10 +24,8 @@ class Use(NamedTuple):
     input: int
 
 
-#: Operators that add maps of different shapes as well.
-BROADCASTING_SUMS = ("broadcast_add", "_npi_add")
-#: Operators that add maps.
-SUMS = ("elemwise_add", "_plus", "_Plus", "add_n", *BROADCASTING_SUMS)
+#: Operators that add arrays of equal shapes and types.
+SUMS = ("elemwise_add", "add_n")
 #: In lists of uses: an output of the symbol.
 OUTPUT = Use(-1, 0)
 
@@ -43,7 +42,7 @@ class InferenceGraph(Nodes):
         Shapes of inputs, as far as they are known. With those of all inputs, passes can choose by
         the sizes of maps.
     types : dict of str to type
-        Types of inputs; float32 for those that are not here.
+        Types of inputs, as far as they are known.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class InferenceGraph(Nodes):
             name: parameters[name] for name in symbol.list_inputs() if name in parameters
         }
         self.input_shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        self.input_types = {name: types.get(name, np.float32) for name in self.inputs()}
+        self.input_types = dict(types)
         self._names = {node["name"] for node in self.nodes}
 
     # ---- Attributes and uses --------------------------------------------------------------------
@@ -93,9 +92,9 @@ class InferenceGraph(Nodes):
     # ---- Values of parameters ----------------------------------------------------------------
 
     def value(self, entry: NodeEntry) -> np.ndarray | None:
-        """The value of an output that depends on parameters alone; None if it does not.
+        """The value of an output that is the same in every call; None if it may not be.
 
-        The weights of a deformable convolution, for instance, are parameters that the graph
+        Such as the weights of a deformable convolution, which are parameters that the graph
         reshapes.
         """
         node = self.nodes[entry.node]
@@ -103,18 +102,17 @@ class InferenceGraph(Nodes):
             return values_of(self.parameters[node["name"]]) if self._has_value(node) else None
         part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [entry]})
         part.attributes = self.attributes
-        if not all(
-            self._has_value(part.nodes[number])
-            for number in part.needed()
-            if part.nodes[number]["op"] == "null"
-        ):
-            return None
+        for number in part.needed():
+            node = part.nodes[number]
+            is_constant = self._has_value(node) if node["op"] == "null" else is_deterministic(node)
+            if not is_constant:
+                return None
         symbol = mx.sym.load_json(text_of_file(part.content()))
-        # An Executor would fuse the graph first, and fails on some.
-        call = mx.nd.CachedOp(symbol)
-        return call(
-            *[copy_weights(self.parameters[name]) for name in symbol.list_inputs()]
-        ).asnumpy()
+        arrays = [copy_weights(self.parameters[name]) for name in symbol.list_inputs()]
+        # A CachedOp needs an input, and gradients of all operators unless they are blocked. An
+        # Executor would fuse the graph first, and fails on some.
+        call = mx.nd.CachedOp(mx.sym.Group([mx.sym.BlockGrad(symbol), mx.sym.var("unused")]))
+        return call(*arrays, mx.nd.zeros(1))[0].asnumpy()
 
     def _has_value(self, node: dict) -> bool:
         return node["name"] in self.parameters
@@ -136,10 +134,13 @@ class InferenceGraph(Nodes):
         return dict(zip(entries, shapes or ()))
 
     def types(self) -> dict[NodeEntry, Any]:
-        """Types of the first outputs of nodes; empty where MXNet cannot infer them all."""
+        """Types of the first outputs of nodes; empty where MXNet cannot infer them all.
+
+        Inputs of unknown type are taken for float32. Layers are float32 if their weights are.
+        """
         symbol, entries = self._first_outputs()
         known = {name: array.dtype for name, array in self.parameters.items()}
-        given = {**known, **self.input_types}
+        given = {**dict.fromkeys(self.inputs(), np.float32), **known, **self.input_types}
         used = set(symbol.list_inputs())
         try:
             _, types, _ = symbol.infer_type(**{k: v for k, v in given.items() if k in used})
@@ -161,6 +162,12 @@ class InferenceGraph(Nodes):
             for number in self.needed()
             if self.nodes[number]["op"] == "null" and not self._has_value(self.nodes[number])
         ]
+
+    def type_of(self, variable: str) -> Any:
+        """The type of a parameter or an input; None if it is not known."""
+        if variable in self.parameters:
+            return self.parameters[variable].dtype
+        return self.input_types.get(variable)
 
     # ---- Changes -----------------------------------------------------------------------------
 

@@ -7,6 +7,9 @@ import numpy as np
 
 from .graph import InferenceGraph
 
+#: Layers that MXNet's fusion takes.
+FUSED_LAYERS = ("Convolution", "FullyConnected")
+
 
 def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
     """The bias of a Convolution, Deconvolution or FullyConnected, zeros if it has none.
@@ -20,14 +23,18 @@ def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
     return np.zeros(int(outputs), np.float32)
 
 
-def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:
-    """Whether a node is a Convolution of two spatial axes, channels first, in one group."""
+def convolves_maps(graph: InferenceGraph, number: int) -> bool:
+    """Whether a node is a Convolution of two spatial axes, channels first."""
     return (
         graph.nodes[number]["op"] == "Convolution"
         and len(graph.sizes(number, "kernel")) == 2
-        and graph.attribute(number, "num_group", "1") == "1"
         and graph.attribute(number, "layout", "None") in ("None", "NCHW")
     )
+
+
+def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:
+    """Whether a node is a Convolution of two spatial axes, channels first, in one group."""
+    return convolves_maps(graph, number) and graph.attribute(number, "num_group", "1") == "1"
 
 
 def pair(graph: InferenceGraph, number: int, name: str, default: int) -> tuple[int, ...]:

@@ -44,6 +44,11 @@ def check_has_graph(network: gluon.Block) -> None:
         raise TypeError(
             f"optimize: inference: expected a HybridBlock, which has a graph, got {type(network)}"
         )
+    if type(network).hybrid_forward is gluon.HybridBlock.hybrid_forward:
+        raise TypeError(
+            f"optimize: inference: {type(network).__name__} has no hybrid_forward, of which MXNet "
+            "makes the graph; expected one in place of forward"
+        )
 
 
 def check_context(context: mx.Context) -> None:
@@ -69,7 +74,8 @@ class ConvertedCall:
     def __init__(self, network: gluon.HybridBlock, winograd: bool) -> None:
         self._network = network
         self._winograd = winograd
-        self._compiled: dict[mx.Context, _CompiledGraph] = {}
+        #: By context and types of the inputs, on which the conversion depends.
+        self._compiled: dict[tuple, _CompiledGraph] = {}
         self._must_compare = True
         self._digest = b""
 
@@ -85,33 +91,36 @@ class ConvertedCall:
                 "cannot be trained; expected a call outside of autograd.record(). "
                 "gluon_roi.optimize without inference=True makes it trainable again"
             )
-        given, form = gluon.block._flatten(args, "input")
-        graph = self._compiled_for(given, form, args)
-        if graph is None:  # Gluon's own call raises the error
-            return type(network)._call_cached_op(network, *args)
+        given, graph = self._compiled_for(args)
         return gluon.block._regroup(graph(given), network._out_format)
 
     def convert(self, *args: Any) -> dict[str, int]:
-        """Convert the network's graph for the context of these inputs."""
-        given, form = gluon.block._flatten(args, "input")
-        graph = self._compiled_for(given, form, args)
-        return {} if graph is None else graph.changes
+        """Convert the network's graph for the context and the types of these inputs."""
+        return self._compiled_for(args)[1].changes
 
-    def _compiled_for(self, given: list, form: Any, args: tuple) -> _CompiledGraph | None:
-        """The compiled graph of the inputs' context; None if Gluon would not accept the inputs."""
+    def _compiled_for(self, args: tuple) -> tuple[list[mx.nd.NDArray], _CompiledGraph]:
+        """The arrays of a call, and the graph that is compiled for their context and types."""
         if self._must_compare:
             self._forget_changed_parameters()
-        context = next(value.context for value in given if isinstance(value, mx.nd.NDArray))
+        flat, form = gluon.block._flatten(args, "input")
+        given = [value for value in flat if value is not None]
+        context = given[0].context
         check_context(context)
         network = self._network
         if not network._cached_graph:
             self._compiled.clear()
             network._build_cache(*args)
-        if form != network._in_format:
-            return None
-        if context not in self._compiled:
-            self._compiled[context] = _CompiledGraph(network, given, context, self._winograd)
-        return self._compiled[context]
+            network._cached_op = None  # that of the graph before the conversion
+        expected = network._in_format
+        if _without_last_nones(form) != _without_last_nones(expected):
+            raise ValueError(
+                f"{network.name} was converted by gluon_roi.optimize(..., inference=True) for "
+                f"arguments of the structure {expected}, got {form}; 0 is an array, -1 is None"
+            )
+        key = (context, *(value.dtype for value in given))
+        if key not in self._compiled:
+            self._compiled[key] = _CompiledGraph(network, given, context, self._winograd)
+        return given, self._compiled[key]
 
     def _forget_changed_parameters(self) -> None:
         """Drop the compiled graphs if a parameter has another value, dtype or context than in them.
@@ -135,8 +144,13 @@ class ConvertedCall:
         self._must_compare = True
 
 
+def _without_last_nones(form: list) -> list:
+    """The structure of a call's arguments; a trailing None is the same as no argument."""
+    return form if not form or form[-1] != -1 else _without_last_nones(form[:-1])
+
+
 class _CompiledGraph:
-    """The converted graph on one context, compiled."""
+    """The converted graph for one context and one type of each input, compiled."""
 
     def __init__(
         self, network: gluon.HybridBlock, given: list, context: mx.Context, winograd: bool
@@ -148,25 +162,33 @@ class _CompiledGraph:
             for name, parameter in network.collect_params().items()
             if name in set(symbol.list_inputs())
         }
-        inputs = [value for value in given if value is not None]
-        converted: Converted = convert(symbol, parameters, dict(zip(names, inputs)), winograd)
+        converted: Converted = convert(symbol, parameters, dict(zip(names, given)), winograd)
         self.changes = converted.changes
-        listed = converted.symbol.list_inputs()
+        self._network = network
+        self._symbol = converted.symbol
         #: For each input of the graph, the index of a call's argument, or a parameter's array.
         self._inputs = [
             names.index(name)
             if name in names
             else converted.parameters[name].as_in_context(context)
-            for name in listed
+            for name in converted.symbol.list_inputs()
         ]
+        self._compile()
+
+    def _compile(self) -> None:
         data = [i for i, value in enumerate(self._inputs) if isinstance(value, int)]
         constant = [i for i, value in enumerate(self._inputs) if not isinstance(value, int)]
-        flags = [("data_indices", data), ("param_indices", constant), *network._flags]
-        self._op = mx.nd.CachedOp(converted.symbol, flags)
+        self._flags = list(self._network._flags)
+        flags = [("data_indices", data), ("param_indices", constant), *self._flags]
+        self._op = mx.nd.CachedOp(self._symbol, flags)
 
-    def __call__(self, given: list) -> list:
-        arguments = [value for value in given if value is not None]
-        out = self._op(*[arguments[i] if isinstance(i, int) else i for i in self._inputs])
+    def __call__(self, given: list[mx.nd.NDArray]) -> list:
+        network = self._network
+        if self._flags != network._flags:  # a SymbolBlock keeps its graph when it is hybridized
+            self._compile()
+        if network._callback:  # of register_op_hook
+            self._op._register_op_hook(network._callback, network._monitor_all)
+        out = self._op(*[given[i] if isinstance(i, int) else i for i in self._inputs])
         return [out] if isinstance(out, mx.nd.NDArray) else out
 
 

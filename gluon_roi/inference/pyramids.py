@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..bridge.symbol_json import NodeEntry
-from .graph import BROADCASTING_SUMS, SUMS, InferenceGraph
+from .forms import forms
+from .graph import SUMS, InferenceGraph
 from .upsample import OPERATOR
 
 
 def join_upsampling_and_sum(graph: InferenceGraph) -> int:
     """Replace UpSampling by 2, slice_like and the sum with the larger map; return how many."""
-    shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
+    known, uses = forms(graph), graph.uses()
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
@@ -22,13 +21,11 @@ def join_upsampling_and_sum(graph: InferenceGraph) -> int:
             low = _upsampled(graph, cut, high)
             if low is None or len(uses[cut]) != 1:
                 continue
-            if types.get(low) != np.float32 or types.get(high) != np.float32:
-                continue
-            is_same = cut in shapes and shapes[cut] == shapes.get(high)
-            if node["op"] in BROADCASTING_SUMS and not is_same:
+            # Both have one type, because the sum does not convert them.
+            if not any(entry in known and known[entry].is_float32 for entry in (low, high)):
                 continue
             new = graph.node(OPERATOR, "", [low, high])
-            graph.replace(NodeEntry(number, 0), new, shapes, types)
+            graph.replace(NodeEntry(number, 0), new, known)
             count += 1
             break
     return count

@@ -46,7 +46,7 @@ def use_winograd(graph: InferenceGraph) -> int:
             attributes["dilate"] = dilate
         last = NodeEntry(number, 0)
         total = _only_use(uses, last)
-        residual = _other_summand(graph, shapes, types, total, last)
+        residual = _other_summand(graph, total)
         if total and residual and not _depends_on(graph, residual, number):
             inputs.append(residual)
             attributes["residual"] = True
@@ -93,22 +93,12 @@ def _only_use(uses: dict[NodeEntry, list[Use]], entry: NodeEntry) -> Use | None:
     return found[0] if len(found) == 1 and found[0] != OUTPUT else None
 
 
-def _other_summand(
-    graph: InferenceGraph,
-    shapes: dict[NodeEntry, tuple[int, ...]],
-    types: dict[NodeEntry, Any],
-    use: Use | None,
-    entry: NodeEntry,
-) -> NodeEntry | None:
-    """The other input of a sum of two float32 maps of the same shape."""
+def _other_summand(graph: InferenceGraph, use: Use | None) -> NodeEntry | None:
+    """The other input of a sum of two maps of the same shape and type."""
     if use is None or graph.nodes[use.node]["op"] not in SUMS:
         return None
     inputs = graph.nodes[use.node]["inputs"]
-    if len(inputs) != 2:
-        return None
-    other = inputs[1 - use.input]
-    is_alike = other in shapes and shapes[other] == shapes.get(entry)
-    return other if is_alike and types.get(other) == np.float32 else None
+    return inputs[1 - use.input] if len(inputs) == 2 else None
 
 
 def _depends_on(graph: InferenceGraph, entry: NodeEntry, number: int) -> bool:

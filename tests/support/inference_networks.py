@@ -271,3 +271,27 @@ def outputs_of(symbol: Any, params: dict[str, Any], inputs: dict[str, Any]) -> l
     # An Executor would fuse the graph by itself, and fails on some.
     found = mx.nd.CachedOp(symbol)(*[values[name] for name in symbol.list_inputs()])
     return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
+
+
+class _CountCalls(mx.operator.CustomOp):
+    """Multiplies by the number of calls with a key so far: an operator with a state."""
+
+    calls: dict[str, int] = {}
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def forward(self, is_train: bool, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+        self.calls[self.key] = self.calls.get(self.key, 0) + 1
+        self.assign(out_data[0], req[0], in_data[0] * self.calls[self.key])
+
+
+@mx.operator.register("count_calls")
+class _CountCallsProp(mx.operator.CustomOpProp):
+    def __init__(self, key: str) -> None:
+        super().__init__(need_top_grad=False)
+        self.key = key
+
+    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> _CountCalls:
+        return _CountCalls(self.key)

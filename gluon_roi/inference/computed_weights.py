@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes the weights of layers in advance, where the graph computes them from parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bridge.symbol_json import NodeEntry
+from .graph import InferenceGraph
+from .layers import FUSED_LAYERS
+
+
+def compute_weights(graph: InferenceGraph) -> int:
+    """Make weights and biases of layers parameters, if they are the same in every call.
+
+    MXNet's fused layers keep weights, so fusion takes only those that are parameters. Returns the
+    number of arrays.
+    """
+    made: dict[NodeEntry, NodeEntry] = {}
+    for number in graph.needed():
+        node = graph.nodes[number]
+        if node["op"] not in FUSED_LAYERS:
+            continue
+        for entry in node["inputs"][1:]:
+            source = graph.nodes[entry.node]
+            if source["op"] == "null" or entry in made:
+                continue
+            value = graph.value(entry)
+            if value is not None and value.dtype == np.float32:
+                made[entry] = graph.constant(f"{source['name']}_value", value)
+        node["inputs"][1:] = [made.get(entry, entry) for entry in node["inputs"][1:]]
+    return len(made)
