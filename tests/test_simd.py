@@ -17,8 +17,8 @@ from support.threads import openmp_threads
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
-#: Levels that fuse multiplication and addition, which are all but SSE2. WinogradConvolution has the
-#: same bytes at these.
+#: Levels that fuse multiplication and addition, which are all but SSE2. Products of matrices have
+#: the same bytes at these.
 FUSING = [level for level in LEVELS if level != "sse2"]
 
 
@@ -48,15 +48,15 @@ def test_lowest_and_best_level(lowest):
         assert digests.of_operators(all_types=False) == lowest["operators"]
 
 
-def test_winograd(lowest):
+def test_products(lowest):
     """Three threads and one; the lowest level has other bytes if it rounds products and sums."""
     with openmp_threads(1):
-        found = digests.of_winograd()
+        found = digests.of_products()
     assert len(set(found.values())) == len(found)
     with openmp_threads(3):
-        assert digests.of_winograd() == found
+        assert digests.of_products() == found
     if len(FUSING) > 1:
-        assert results(FUSING[0], 2)["winograd"] == found
+        assert results(FUSING[0], 2)["products"] == found
     assert lowest["winograd error"] < 4
 
 
@@ -66,5 +66,5 @@ def test_levels_and_threads():
     levels = [*LEVELS, LEVELS[-1]]
     found = [results(level, 1 + n % 3, "--all") for n, level in enumerate(levels)]
     assert all(other["operators"] == found[0]["operators"] for other in found)
-    fusing = [one["winograd"] for one in found if one["level"] in FUSING]
+    fusing = [one["products"] for one in found if one["level"] in FUSING]
     assert all(other == fusing[0] for other in fusing)

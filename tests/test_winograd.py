@@ -49,6 +49,11 @@ def test_values(size, dilate):
     np.testing.assert_array_equal(plain + residual, got)
     rectified = run(data, weight, bias, dilate=dilate, act_type="relu")
     np.testing.assert_array_equal(rectified, np.maximum(plain, 0))
+    leaky = np.where(plain < 0, plain * np.float32(0.1), plain)
+    attributes = {"dilate": dilate, "act_type": "leaky", "slope": 0.1}
+    np.testing.assert_array_equal(run(data, weight, bias, **attributes), leaky)
+    last = run(data, weight, bias, residual, adds_last=True, **attributes)
+    np.testing.assert_array_equal(last, leaky + residual)
 
 
 def test_several_chunks_of_tiles():
@@ -318,7 +323,7 @@ def test_wrong_types(position, name, dtype):
         ({"num_filter": 0}, "argument num_filter: expected a positive int or None, got '0'"),
         ({"num_filter": None}, "argument num_filter: expected a positive int, got None"),
         ({"dilate": 0}, "argument dilate: expected an int from 1 to 16777216, got '0'"),
-        ({"act_type": "tanh"}, "argument act_type: expected '' or 'relu', got 'tanh'"),
+        ({"act_type": "tanh"}, "argument act_type: expected '' or 'relu' or 'leaky', got 'tanh'"),
         ({"stride": 2}, "unknown argument stride"),
     ],
 )

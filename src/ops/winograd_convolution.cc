@@ -4,20 +4,28 @@
 #include "../bindings/inference.h"
 #include "../cpu/blocks.h"
 #include "../cpu/fused.h"
+#include "../cpu/gemm.h"
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
 
 using namespace cpu;
 
-// ---- Shapes -------------------------------------------------------------------------------------
+// ---- Parameters and shapes ----------------------------------------------------------------------
+
+void WinogradConvolution::params(ParamVisitor* visit, Params* p) {
+  visit->optional_positive(FIELD(num_filter));
+  visit->positive_int(FIELD(dilate), 1);
+  visit->choice(FIELD(act_type), {{"", kNoActivation}, {"relu", kRelu}, {"leaky", kLeaky}});
+  visit->number(FIELD(slope), 0.25);
+  visit->boolean(FIELD(adds_last), false);
+}
 
 namespace {
 
 constexpr int kPoints = 36;                  // products of a tile: 6 points along each axis
 constexpr int kOutputTile = 4;               // outputs of a tile along an axis
 constexpr int kInputTile = kOutputTile + 2;  // cells of the map that it reads
-constexpr int kBlockLanes = 16;              // output channels of a block of the weights
 constexpr const char* kWeightShape = "(36, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
@@ -55,7 +63,7 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
 namespace {
 
 // Tiles per panel. For each point and channel, the numbers of a panel's tiles are contiguous.
-constexpr int kPanel = 12;
+constexpr int kPanel = kPanelRows;
 
 // How the maps are divided into tiles. A dilated convolution consists of undilated ones on dilate *
 // dilate phases of the map, each of every dilate-th cell; an undilated one has a single phase.
@@ -310,104 +318,15 @@ class PanelTransform {
   float planes_[kInputTile][kInputTile][kPlane] = {};
 };
 
-// ---- Products -----------------------------------------------------------------------------------
-
-// The size of the innermost loop: kTiles x kBlocks * 16 sums fill most of the registers.
-template <class Simd>
-struct RegisterTile {
-#ifdef __aarch64__
-  static constexpr int kTiles = 6, kBlocks = 1;  // 24 of 32 registers
-#else
-  static constexpr int kTiles = Simd::kRegisterBytes == 64   ? 12  // 24 of 32
-                                : Simd::kRegisterBytes == 32 ? 6   // 12 of 16
-                                                             : 3;  // 12 of 16
-  static constexpr int kBlocks = Simd::kRegisterBytes == 64 ? 2 : 1;
-#endif
-  static_assert(kPanel % kTiles == 0, "a panel is a multiple");
-};
-
-// m[block * m_step + t * 16 + o] = sum over c of v[c * kPanel + t] * u[block * u_step + c * 16 +
-// o], for `tiles` x `blocks` * 16 sums; each is one chain in the order of c.
-template <class Simd, int tiles, int blocks>
-ALWAYS_INLINE void multiply(const float* v, const float* u, int64_t u_step, int64_t channels,
-                            float* m, int64_t m_step) {
-  using Values = Lanes<float, Simd>;
-  using Register = typename Values::Register;
-  constexpr int kRegisters = Values::kRegisters;
-  Register sums[tiles][blocks * kRegisters] = {};
-  for (int64_t c = 0; c < channels; ++c, v += kPanel, u += kBlockLanes) {
-    Register weights[blocks * kRegisters];
-#pragma GCC unroll 8
-    for (int i = 0; i < blocks * kRegisters; ++i) {
-      load_register(u + i / kRegisters * u_step + i % kRegisters * Values::kPerRegister,
-                    &weights[i]);
-    }
-#pragma GCC unroll 12
-    for (int t = 0; t < tiles; ++t) {
-      const Register value = broadcast<Register>(v[t]);
-#pragma GCC unroll 8
-      for (int i = 0; i < blocks * kRegisters; ++i) {
-        multiply_add<Simd>(value, weights[i], &sums[t][i]);
-      }
-    }
-  }
-#pragma GCC unroll 12
-  for (int t = 0; t < tiles; ++t) {
-#pragma GCC unroll 8
-    for (int i = 0; i < blocks * kRegisters; ++i) {
-      store_register(
-          m + i / kRegisters * m_step + t * kBlockLanes + i % kRegisters * Values::kPerRegister,
-          sums[t][i]);
-    }
-  }
-}
-
-// The same for fewer tiles, whose number is a variable.
-template <class Simd, int tiles, int blocks>
-ALWAYS_INLINE void multiply_rest(int count, const float* v, const float* u, int64_t u_step,
-                                 int64_t channels, float* m, int64_t m_step) {
-  if constexpr (tiles > 0) {
-    if (count == tiles) return multiply<Simd, tiles, blocks>(v, u, u_step, channels, m, m_step);
-    multiply_rest<Simd, tiles - 1, blocks>(count, v, u, u_step, channels, m, m_step);
-  }
-}
-
-// All tiles of one point with `blocks` blocks of outputs.
-template <class Simd, int blocks>
-ALWAYS_INLINE void multiply_tiles(int64_t tiles, const float* v, const float* u, int64_t channels,
-                                  float* m, int64_t m_step) {
-  constexpr int kTiles = RegisterTile<Simd>::kTiles;
-  const int64_t u_step = channels * kBlockLanes;
-  // The weights of the next blocks follow. (Without prefetching them, little by little, the product
-  // of 256 channels takes 1.25 times as long.)
-  constexpr int64_t kLine = 16;
-  const float* next = u + blocks * u_step;
-  const int64_t share = round_up(div_up(blocks * u_step * kTiles, tiles), kLine);
-  for (int64_t t = 0; t < tiles; t += kTiles) {
-    for (const float* const end = next + share; next < end; next += kLine) {
-      __builtin_prefetch(next, 0, 2);
-    }
-    const float* const from = v + t / kPanel * kPanel * channels + t % kPanel;
-    float* const to = m + t * kBlockLanes;
-    if (t + kTiles <= tiles) {
-      multiply<Simd, kTiles, blocks>(from, u, u_step, channels, to, m_step);
-    } else {
-      multiply_rest<Simd, kTiles - 1, blocks>(static_cast<int>(tiles - t), from, u, u_step,
-                                              channels, to, m_step);
-    }
-  }
-}
-
 // ---- Points to maps -----------------------------------------------------------------------------
 
 // Where a block of 16 outputs is written, and what is added.
 struct Target {
   const float* bias;
-  const float* residual;  // null if there is none
-  float* out;             // the first output of the first image
+  float* out;  // the first output of the first image
   int64_t cells, image_step;
   int lanes;
-  bool is_relu;
+  const Epilogue& last;  // but for the bias
 };
 
 // to[i * to_step + j] = columns[j][i], for four columns and all outputs i of a register.
@@ -507,24 +426,33 @@ class PanelOutput {
                                const Target& target) {
     if (tiling_.dilate > 1 || columns < kCount) {
       for (int x = 0; x < columns; ++x) {
+        const int64_t place = offset + x * tiling_.dilate;
         float value = from[x];
-        if (target.residual != nullptr) value += target.residual[offset + x * tiling_.dilate];
-        target.out[offset + x * tiling_.dilate] = target.is_relu && value < 0 ? 0 : value;
+        finish(target.last, place, target.last.slope, &value);
+        target.out[place] = value;
       }
       return;
     }
+    const Register slope = broadcast<Register>(target.last.slope);
     for (int next = 0; next < columns; next += kCount) {
       const int x = std::min(next, columns - kCount);  // the last one overlaps the previous one
       Register values;
       load_register(from + x, &values);
-      if (target.residual != nullptr) {
-        Register residual;
-        load_register(target.residual + offset + x, &residual);
-        values += residual;
-      }
-      if (target.is_relu) values = values < Register{} ? Register{} : values;  // NaN stays
+      finish(target.last, offset + x, slope, &values);
       store_register(target.out + offset + x, values);
     }
+  }
+
+  // Value is a number or a register of them.
+  template <class Value>
+  ALWAYS_INLINE static void finish(const Epilogue& last, int64_t place, const Value& slope,
+                                   Value* value) {
+    Value residual{};
+    if (last.residual != nullptr) memcpy(&residual, last.residual + place, sizeof(residual));
+    if (last.residual != nullptr && !last.adds_last) *value += residual;
+    if (last.activation == kRelu) relu(value);
+    if (last.activation == kLeaky) leaky_relu(slope, value);
+    if (last.residual != nullptr && last.adds_last) *value += residual;
   }
 
   const Tiling& tiling_;
@@ -543,6 +471,8 @@ class PanelOutput {
 constexpr int64_t kMinFloats = 1 << 18, kMaxFloats = 6 << 20;
 // The channels of a task of the input transform.
 constexpr int64_t kTaskChannels = 16;
+// The blocks of outputs of a task of the product, a tile of registers with AVX-512.
+constexpr int64_t kTaskBlocks = 2;
 
 // The distance of the arrays of consecutive points, in elements: an odd number of cache lines,
 // because 36 arrays a power of two apart would evict each other.
@@ -591,25 +521,25 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       });
     });
 
-    run_simd([&](auto chosen) {
-      constexpr int kBlocks = RegisterTile<decltype(chosen)>::kBlocks;
-      const int64_t tasks = div_up(blocks, kBlocks);
-      const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
-      parallel_for(kPoints * tasks, work, [&](int64_t task) {
-        const int64_t point = task / tasks, block = task % tasks * kBlocks;
-        const float* const from = v + point * v_step;
-        const float* const u = weight + (point * blocks + block) * channels * kBlockLanes;
-        float* const to = m + point * m_step + block * m_block;
-        run_simd([&](auto simd) INLINE_LAMBDA {
-          using Simd = decltype(simd);
-          if (blocks - block >= RegisterTile<Simd>::kBlocks) {
-            multiply_tiles<Simd, RegisterTile<Simd>::kBlocks>(tiles, from, u, channels, to,
-                                                              m_block);
-          } else {
-            multiply_tiles<Simd, 1>(tiles, from, u, channels, to, m_block);
-          }
-        });
-      });
+    const int64_t tasks = div_up(blocks, kTaskBlocks);
+    const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
+    parallel_for(kPoints * tasks, work, [&](int64_t task) {
+      const int64_t point = task / tasks, block = task % tasks * kTaskBlocks;
+      const int64_t count = std::min(kTaskBlocks, blocks - block);
+      Gemm gemm{};
+      gemm.rows = tiles;
+      gemm.lanes = count * kBlockLanes;
+      gemm.depth = channels;
+      gemm.a = v + point * v_step;
+      gemm.a_step = channels * kPanel;
+      gemm.b = weight + (point * blocks + block) * channels * kBlockLanes;
+      gemm.b_step = channels * kBlockLanes;
+      gemm.out = m + point * m_step + block * m_block;
+      gemm.row_step = kBlockLanes;
+      gemm.block_step = m_block;
+      // The weights of the next task.
+      gemm.ahead = {gemm.b + count * gemm.b_step, 1, 0, count * gemm.b_step};
+      multiply(gemm);
     });
 
     parallel_for(blocks * panels, kPoints * tiles * filters, [&](int64_t task) {
@@ -620,13 +550,12 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       float biases[kBlockLanes] = {};
       std::copy_n(bias + block * kBlockLanes, lanes, biases);
       const int64_t offset = block * kBlockLanes * cells;
-      const Target target{biases,
-                          residual == nullptr ? nullptr : residual + offset,
-                          out + offset,
-                          cells,
-                          filters * cells,
-                          lanes,
-                          p.act_type == kRelu};
+      Epilogue last{};
+      last.residual = residual == nullptr ? nullptr : residual + offset;
+      last.activation = p.act_type;
+      last.slope = static_cast<float>(p.slope);
+      last.adds_last = p.adds_last != 0;
+      const Target target{biases, out + offset, cells, filters * cells, lanes, last};
       run_simd([&](auto simd) INLINE_LAMBDA {
         PanelOutput<decltype(simd)>(tiling, first + panel * kPanel, count)
             .run(m + block * m_block + panel * kPanel * kBlockLanes, m_step, target);

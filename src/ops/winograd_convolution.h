@@ -5,12 +5,14 @@
 // Reads data (N, C, H, W), weight (36, ceil(O / 16), C, 16), bias (O,) and, if it is given,
 // residual (N, O, H, W), all float32. Writes all of out (N, O, H, W):
 //
-//   out[n, o, y, x] = act(bias[o] + residual[n, o, y, x] + sum over c, i, j of
-//                         w[o, c, i, j] * data[n, c, y + (i - 1) * dilate, x + (j - 1) * dilate])
+//   sum[n, o, y, x] = sum over c, i, j of
+//                     w[o, c, i, j] * data[n, c, y + (i - 1) * dilate, x + (j - 1) * dilate]
+//   out = act(sum + bias[o] + residual[n, o, y, x]); with adds_last: act(sum + bias[o]) + residual
 //
 // with zeros around the map, so that the map keeps its size. weight has w transformed: weight[6 * a
 // + b, o / 16, c, o % 16] = (G w[o, c] G')[a, b], and 0 for o >= O; gluon_roi/inference/winograd.py
-// computes it. act_type 'relu' replaces numbers < 0 by 0, and keeps NaN.
+// computes it. act_type 'relu' replaces numbers < 0 by 0, 'leaky' multiplies them by slope; both
+// keep NaN.
 //
 // Products and sums are float32. The error against exact arithmetic is at most 2^-24 (C + 14) k
 // max|data| sum|w|, where k depends on w (`amplification` in winograd.py); for trained weights it
@@ -38,11 +40,12 @@ namespace gluon_roi {
 struct WinogradConvolution {
   static constexpr const char* kName = "WinogradConvolution";
   static constexpr bool kIsExclusive = false;
-  enum Activation : int32_t { kNone, kRelu };
   struct Params {
     int64_t num_filter;
     int32_t dilate;
-    int32_t act_type;
+    int32_t act_type;  // an Activation of cpu/epilogue.h
+    double slope;
+    int32_t adds_last;
   };
   static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
                                       {"weight", Role::kFloat32, 4, false, false, false},
@@ -50,11 +53,7 @@ struct WinogradConvolution {
                                       {"residual", Role::kFloat32, 4, true, false, false}};
   static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
 
-  static void params(ParamVisitor* visit, Params* p) {
-    visit->optional_positive(FIELD(num_filter));
-    visit->positive_int(FIELD(dilate), 1);
-    visit->choice(FIELD(act_type), {{"", kNone}, {"relu", kRelu}});
-  }
+  static void params(ParamVisitor* visit, Params* p);
 
   struct View {
     Tensor data, weight, bias, residual;  // residual may be absent

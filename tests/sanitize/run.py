@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random hostile calls of every operator, made by driver.cc under sanitizers.
+"""Random hostile calls of every operator, made by driver.cc, and random layers of the operators for
+inference, made by layers.cc, under sanitizers.
 
     python tests/sanitize/run.py [--calls 3000] [--seed 1] [--only asan tsan]
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build_tools"))
@@ -65,6 +67,14 @@ def compare_levels(driver: Path, seed: int, calls: int) -> None:
     print(f"the same results at {', '.join(results)}", flush=True)
 
 
+def run_layers(layers: Path, seed: int, count: int, levels: Sequence[str]) -> None:
+    for level in levels:
+        environment = {**os.environ, "GLUON_ROI_SIMD": level}
+        done = subprocess.run([str(layers), str(seed), str(count)], env=environment)
+        if done.returncode:
+            sys.exit(f"{layers.parent.name} at {level}: exit code {done.returncode}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--calls", type=int, default=3000, help="at each level (default: 3000)")
@@ -72,9 +82,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["asan", "tsan"], choices=["asan", "tsan"])
     options = parser.parse_args()
     if "asan" in options.only:
-        compare_levels(presets.build("asan") / "driver", options.seed, options.calls)
+        folder = presets.build("asan")
+        run_layers(folder / "layers", options.seed, max(options.calls // 10, 1), LEVELS)
+        compare_levels(folder / "driver", options.seed, options.calls)
     if "tsan" in options.only:
-        run(presets.build("tsan") / "driver", options.seed, max(options.calls // 10, 1))
+        folder = presets.build("tsan")
+        run_layers(folder / "layers", options.seed, max(options.calls // 100, 1), LEVELS[:1])
+        run(folder / "driver", options.seed, max(options.calls // 10, 1))
 
 
 if __name__ == "__main__":

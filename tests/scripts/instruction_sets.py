@@ -24,7 +24,7 @@ print(
         {
             "level": gluon_roi.build_info()["simd"],
             "operators": digests.of_operators("--all" in sys.argv),
-            "winograd": digests.of_winograd(),
+            "products": digests.of_products(),
             "winograd error": winograds.error(),
         }
     )

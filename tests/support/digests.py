@@ -20,6 +20,7 @@ import gluon_roi
 from gluon_roi.inference import winograd
 
 from .deformed import CALLS, every_half
+from .gemms import geometry, numbers, run
 from .overlapped import CALLS as OVERLAPPED
 from .suppressed import CALLS as SUPPRESSED
 
@@ -138,8 +139,15 @@ def _overlaps(types: Types) -> Results:
             yield f"BoxIoU {name} {dtype}", [out]
 
 
-def of_winograd() -> dict[str, str]:
-    """Digests of outputs; sizes leave a remainder of tiles, channels and outputs."""
+def of_products() -> dict[str, str]:
+    """Digests of what operators compute by a product of matrices (src/cpu/gemm.h).
+
+    Sizes leave a remainder of tiles, cells, channels and outputs.
+    """
+    return {**_winograd(), **_gemm_convolutions()}
+
+
+def _winograd() -> dict[str, str]:
     rng = np.random.RandomState(0)
     digests = {}
     for images, channels, outputs, height, width in [
@@ -157,4 +165,25 @@ def of_winograd() -> dict[str, str]:
                 out = winograd.convolve(*inputs, num_filter=outputs, dilate=dilate, act_type="relu")
                 key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
                 digests[key] = _digest(out)
+    return digests
+
+
+def _gemm_convolutions() -> dict[str, str]:
+    digests = {}
+    for images, channels, outputs, height, width, shape in [
+        (1, 530, 70, 38, 50, geometry()),
+        (2, 100, 41, 75, 101, geometry(stride=2)),
+        (1, 3, 64, 150, 200, geometry(7, 2, 3)),
+        (9, 60, 31, 14, 14, geometry(3, 1, 1)),
+        (1, 1100, 500, 7, 7, geometry()),
+    ]:
+        data = numbers(0, images, channels, height, width)
+        weight = numbers(1, outputs, channels, *shape.pop("kernel"))
+        out = run(data, weight, numbers(2, outputs), act_type="leaky", **shape)
+        residual = numbers(3, *out.shape)
+        for with_residual in (False, True):
+            if with_residual:
+                out = run(data, weight, numbers(2, outputs), residual, act_type="relu", **shape)
+            key = f"{data.shape} to {outputs}, {shape}, residual {with_residual}"
+            digests[key] = _digest(mx.nd.array(out))
     return digests

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random layers of the operators for inference, compared with their definition in float64, which
+// the C interface does not have and driver.cc therefore does not call.
+//
+//   layers SEED COUNT
+//
+// Arrays end where their memory ends, so that AddressSanitizer reports what is read or written
+// beyond. Errors have to be within the bound of the operator, and the bytes the same for 1 to 3
+// threads. A failure ends the process; the last line describes the layer.
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../../src/core/registry.h"
+#include "arrays.h"
+#include "failure.h"
+#include "random.h"
+
+namespace sanitize {
+namespace {
+
+using gluon_roi::Attributes;
+
+void set_threads([[maybe_unused]] int count) {
+#ifdef _OPENMP
+  omp_set_num_threads(count);
+#endif
+}
+
+const gluon_roi::Operator& find(const std::string& name) {
+  for (const gluon_roi::Operator* op : gluon_roi::inference_operators()) {
+    if (name == op->name()) return *op;
+  }
+  fail("there is no operator " + name);
+}
+
+struct Values {
+  std::vector<int64_t> shape;
+  std::vector<float> numbers;
+
+  explicit Values(std::vector<int64_t> sizes) : shape(std::move(sizes)), numbers(size_of(shape)) {}
+  Values(Random* random, std::vector<int64_t> sizes) : Values(std::move(sizes)) {
+    for (float& number : numbers) number = static_cast<float>(random->normal());
+  }
+  static size_t size_of(const std::vector<int64_t>& shape) {
+    size_t size = 1;
+    for (const int64_t side : shape) size *= static_cast<size_t>(side);
+    return size;
+  }
+  // A copy whose memory begins at a random place of a cache line, and ends with the last number.
+  Array array(Random* random) const {
+    Array copy(GLUON_ROI_FLOAT32, shape, random->integer(0, 15), 0);
+    if (!numbers.empty()) memcpy(copy.tensor().data, numbers.data(), copy.bytes());
+    return copy;
+  }
+};
+
+// The output of a call with 1, 2 and 3 threads, which has the same bytes.
+Array run(const gluon_roi::Operator& op, const Attributes& attributes,
+          const std::vector<Array>& inputs, Random* random) {
+  std::vector<gluon_roi_tensor> views;
+  for (const Array& input : inputs) views.push_back(input.tensor());
+  const gluon_roi_tensor out = op.infer(attributes, views)[0];
+  const std::vector<int64_t> shape(out.shape, out.shape + out.ndim);
+  const int64_t before = random->integer(0, 15);
+  Array first;
+  for (int threads = 1; threads <= 3; ++threads) {
+    Array got(GLUON_ROI_FLOAT32, shape, before, 0xff);
+    set_threads(threads);
+    op.forward(attributes, views, {got.tensor()}, gluon_roi_device{});
+    if (threads > 1 && memcmp(got.tensor().data, first.tensor().data, got.bytes()) != 0) {
+      fail(std::to_string(threads) + " threads give other bytes than one");
+    }
+    first = std::move(got);
+  }
+  return first;
+}
+
+// ---- GemmConvolution ----------------------------------------------------------------------------
+
+struct Axis {
+  int64_t size, kernel, stride, pad, dilate;
+
+  explicit Axis(Random* random) {
+    size = random->chance(0.2) ? random->integer(1, 150) : random->integer(1, 30);
+    kernel = random->pick<int64_t>({1, 1, 2, 3, 3, 7});
+    stride = random->pick<int64_t>({1, 1, 2, 2, 3});
+    pad = random->chance(0.5) ? kernel / 2 : random->integer(0, 4);
+    dilate = random->pick<int64_t>({1, 1, 1, 2, 3});
+    size += std::max<int64_t>(0, dilate * (kernel - 1) + 1 - 2 * pad - size);
+  }
+  int64_t outputs() const { return (size + 2 * pad - dilate * (kernel - 1) - 1) / stride + 1; }
+  // The cell of the map that the kernel's cell i multiplies; -1 outside.
+  int64_t cell(int64_t output, int64_t i) const {
+    const int64_t place = output * stride - pad + i * dilate;
+    return place >= 0 && place < size ? place : -1;
+  }
+};
+
+std::string pair_of(int64_t y, int64_t x) {
+  return "(" + std::to_string(y) + ", " + std::to_string(x) + ")";
+}
+
+void check_gemm_convolution(Random* random) {
+  Axis y(random), x(random);
+  if (random->chance(0.4)) {
+    y.kernel = x.kernel = 1, y.pad = x.pad = 0;
+    if (random->chance(0.7)) y.stride = x.stride = 1;
+  }
+  const int64_t images = random->integer(1, 3), cells = y.kernel * x.kernel;
+  int64_t channels = random->integer(1, 40);
+  if (cells == 1 && random->chance(0.2)) channels = random->pick<int64_t>({511, 512, 513, 1030});
+  const int64_t filters = random->integer(1, 40), depth = channels * cells;
+  const int64_t height = y.outputs(), width = x.outputs();
+  const bool has_residual = random->chance(0.5), adds_last = random->chance(0.5);
+  const std::string act_type = random->pick<const char*>({"", "relu", "leaky"});
+
+  const Values data(random, {images, channels, y.size, x.size});
+  const Values weight(random, {filters, depth}), bias(random, {filters});
+  const Values residual(random, {images, filters, height, width});
+  constexpr int64_t kPanel = 12;
+  Values packed({(filters + kPanel - 1) / kPanel, depth, kPanel});
+  for (int64_t o = 0; o < filters; ++o) {
+    for (int64_t k = 0; k < depth; ++k) {
+      packed.numbers[(o / kPanel * depth + k) * kPanel + o % kPanel] =
+          weight.numbers[o * depth + k];
+    }
+  }
+  const Attributes attributes{{"num_filter", std::to_string(filters)},
+                              {"kernel", pair_of(y.kernel, x.kernel)},
+                              {"stride", pair_of(y.stride, x.stride)},
+                              {"pad", pair_of(y.pad, x.pad)},
+                              {"dilate", pair_of(y.dilate, x.dilate)},
+                              {"act_type", act_type},
+                              {"slope", "0.25"},
+                              {"adds_last", adds_last ? "True" : "False"},
+                              {"residual", has_residual ? "True" : "False"}};
+  current = "GemmConvolution of " + std::to_string(images) + " x " + std::to_string(channels) +
+            " maps of " + pair_of(y.size, x.size);
+  for (const auto& [name, value] : attributes) current += ", " + name + " " + value;
+
+  std::vector<Array> inputs;
+  inputs.push_back(data.array(random));
+  inputs.push_back(packed.array(random));
+  inputs.push_back(bias.array(random));
+  if (has_residual) inputs.push_back(residual.array(random));
+  const Array got = run(find("GemmConvolution"), attributes, inputs, random);
+
+  int64_t index = 0;
+  for (int64_t n = 0; n < images; ++n) {
+    for (int64_t o = 0; o < filters; ++o) {
+      for (int64_t p = 0; p < height; ++p) {
+        for (int64_t q = 0; q < width; ++q, ++index) {
+          double sum = bias.numbers[o], terms = std::fabs(sum);
+          for (int64_t c = 0, k = o * depth; c < channels; ++c) {
+            const int64_t map = (n * channels + c) * y.size;
+            for (int64_t i = 0; i < y.kernel; ++i) {
+              for (int64_t j = 0; j < x.kernel; ++j, ++k) {
+                const int64_t row = y.cell(p, i), column = x.cell(q, j);
+                if (row < 0 || column < 0) continue;
+                const double term = static_cast<double>(weight.numbers[k]) *
+                                    data.numbers[(map + row) * x.size + column];
+                sum += term, terms += std::fabs(term);
+              }
+            }
+          }
+          const double other = has_residual ? residual.numbers[index] : 0;
+          terms += std::fabs(other);
+          if (!adds_last) sum += other;
+          if (sum < 0) sum *= act_type == "relu" ? 0 : act_type == "leaky" ? 0.25 : 1;
+          if (adds_last) sum += other;
+          // One term more than the operator's bound, because SSE2 rounds products as well.
+          const double bound = static_cast<double>(depth + 4) * 0x1p-24 * terms;
+          if (!(std::fabs(got.get(index) - sum) <= bound)) {
+            fail("output " + std::to_string(index) + " is " + std::to_string(got.get(index)) +
+                 ", expected " + std::to_string(sum) + " within " + std::to_string(bound));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sanitize
+
+extern "C" {
+const char* __asan_default_options() { return "abort_on_error=1:detect_stack_use_after_return=1"; }
+const char* __tsan_default_options() { return "abort_on_error=1:halt_on_error=1"; }
+const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
+}
+
+int main(int count, char** arguments) {
+  if (count != 3) {
+    fprintf(stderr, "layers: expected SEED COUNT\n");
+    return 2;
+  }
+  using namespace sanitize;
+  seed = strtoull(arguments[1], nullptr, 10);
+  const uint64_t layers = strtoull(arguments[2], nullptr, 10);
+  signal(SIGABRT, on_signal);
+  signal(SIGALRM, on_signal);
+  for (uint64_t number = 0; number < layers; ++number) {
+    alarm(300);
+    Random random(seed, number);
+    check_gemm_convolution(&random);
+  }
+  printf("%d layers\n", static_cast<int>(layers));
+  return 0;
+}

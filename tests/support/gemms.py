@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of GemmConvolution, and convolutions by their definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+
+from gluon_roi.inference import gemm
+from gluon_roi.inference.operators import function_for
+
+#: Geometry of a convolution: kernel, stride, pad, dilate, for both axes.
+Geometry = dict[str, Any]
+
+
+def geometry(kernel: Any = 1, stride: Any = 1, pad: Any = 0, dilate: Any = 1) -> Geometry:
+    """Each an int for both axes, or a pair."""
+    given = {"kernel": kernel, "stride": stride, "pad": pad, "dilate": dilate}
+    return {name: size if isinstance(size, tuple) else (size, size) for name, size in given.items()}
+
+
+def call(*inputs: Any, **attributes: Any) -> Any:
+    """Call the operator on arrays or symbols: data, weight, bias and, optionally, residual."""
+    if len(inputs) == 4:
+        attributes["residual"] = True
+    return function_for(gemm.OPERATOR, inputs[0])(*inputs, **attributes)
+
+
+def run(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    **attributes: Any,
+) -> np.ndarray:
+    """Call the operator with the weights of a Convolution."""
+    arrays = [data, gemm.pack_weights(weight)]
+    arrays.append(np.zeros(len(weight)) if bias is None else bias)
+    arrays += [] if residual is None else [residual]
+    inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
+    kernel = {"kernel": weight.shape[2:], **attributes}
+    return call(*inputs, num_filter=len(weight), **kernel).asnumpy()
+
+
+def direct(
+    data: np.ndarray,
+    weight: np.ndarray,
+    stride: tuple[int, int] = (1, 1),
+    pad: tuple[int, int] = (0, 0),
+    dilate: tuple[int, int] = (1, 1),
+) -> np.ndarray:
+    """The convolution by its definition, float64."""
+    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), *((side, side) for side in pad)])
+    height, width = (
+        (padded.shape[2 + axis] - dilate[axis] * (weight.shape[2 + axis] - 1) - 1) // stride[axis]
+        + 1
+        for axis in (0, 1)
+    )
+    out = np.zeros((len(data), len(weight), height, width))
+    for i, j in np.ndindex(*weight.shape[2:]):
+        y, x = i * dilate[0], j * dilate[1]
+        cells = padded[:, :, y :: stride[0], x :: stride[1]][:, :, :height, :width]
+        out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
+    return out
+
+
+def largest_terms(data: np.ndarray, weight: np.ndarray) -> float:
+    """An upper bound of the sum of absolute terms of an output."""
+    sums = np.abs(weight.astype(np.float64)).reshape(len(weight), -1).sum(axis=1)
+    return float(np.abs(data.astype(np.float64)).max() * sums.max())
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
