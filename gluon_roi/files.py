@@ -29,7 +29,10 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 def sentence(reason: str) -> str:
     """MXNet's message in one line, without the location in MXNet's source."""
-    reason = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: |MXNetError: ", "", reason)
+    place = (
+        r'Traceback \(most recent call last\):\s+File "\S+", line \d+|\[\d\d:\d\d:\d\d\] \S+?:\d+: '
+    )
+    reason = re.sub(f"{place}|MXNetError: ", "", reason)
     return " ".join(reason.split())
 
 

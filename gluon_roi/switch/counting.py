@@ -69,7 +69,7 @@ def count_for(caller: str, model: Any) -> dict[str, int]:
     elif isinstance(model, Symbol):
         graphs = [symbol_content(model)]
     elif isinstance(model, gluon.Block):
-        graphs = [symbol_content(graph) for graph in _graphs(caller, model)]
+        graphs = [symbol_content(graph) for graph in graphs_of(caller, model)]
         if not graphs:
             hybrid = any(isinstance(block, gluon.HybridBlock) for block in blocks_of(model))
             raise ValueError(_no_graph(caller, model, hybrid))
@@ -113,7 +113,7 @@ def _with_bodies(nodes: list[dict]) -> Iterator[dict]:
             yield from _with_bodies(body["nodes"])
 
 
-def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
+def graphs_of(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     """The graphs of the outermost blocks that have a graph."""
     if getattr(block, "_cached_graph", ()):
         yield block._cached_graph[1]
@@ -121,7 +121,7 @@ def _graphs(caller: str, block: gluon.Block) -> Iterator[mx.sym.Symbol]:
     if isinstance(block, OperatorBlock) or mentions(block, (*BY_FUNCTION, *library.operators())):
         raise ValueError(_no_graph(caller, block, isinstance(block, gluon.HybridBlock)))
     for child in block._children.values():
-        yield from _graphs(caller, child)
+        yield from graphs_of(caller, child)
 
 
 def _no_graph(caller: str, block: gluon.Block, can_have_one: bool) -> str:

@@ -10,6 +10,7 @@ import warnings
 from typing import (
     Any,
     Callable,
+    Iterable,
     Literal,
     Mapping,
     Sequence,
@@ -33,10 +34,12 @@ from .counting import (
     EXPECTED,
     blocks_of,
     count_for,
+    graphs_of,
     mentions,
     own_operators,
     used_in,
 )
+from .deconvolution import add_biases, adds_bias, forgets_bias
 from .functions import is_replaced, switched_namespace
 from .mapping import BY_FUNCTION, Options, builtins
 from .pyramids import fuse_sums
@@ -89,7 +92,8 @@ def optimize(
     auxiliary states, parameters and outputs keep their names, so checkpoints load as before. In a
     symbol that is already switched, the guards are renumbered, which distinguishes copies that
     share weights. A network that is not hybridized (``hybridize(active=False)``) calls the
-    operators of this package through ``F``.
+    operators of this package through ``F``. With MXNet 1.8.0, the bias of a Deconvolution, which it
+    ignores, is added by a node of its own.
 
     Parameters
     ----------
@@ -166,9 +170,9 @@ def optimize(
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
         values = parameters_of(params, shapes, inference)
         used = used_in([symbol_content(model)])
-        if not inference:
-            _check_any(used, "symbol", options)
         switched = _switch_and_fuse(symbol_content(model), model, options, in_network=False)
+        if not inference:
+            _check_any(used, "symbol", options, [switched])
         _warn_of_python(used)
         if not inference:
             return switched
@@ -200,7 +204,7 @@ def optimize(
         if inference:
             use_converted(model, *inputs, winograd=winograd)
         else:
-            _check_any(used, "network", options)
+            _check_any(used, "network", options, graphs_of("optimize", model))
     except BaseException:
         for block, state in before:
             vars(block).clear()
@@ -241,9 +245,14 @@ def _check_flags(flags: dict[str, Any]) -> None:
         raise TypeError(f"optimize: unknown flag {flag}, expected one of {', '.join(_FLAGS)}{hint}")
 
 
-def _check_any(used: dict[str, int], kind: str, options: Options) -> None:
+def _check_any(
+    used: dict[str, int], kind: str, options: Options, switched: Iterable[mx.sym.Symbol]
+) -> None:
+    """Raise ValueError unless a model has something to switch."""
     expected = builtins(options)
     if any(used[name] for name in (*expected, *own_operators())):
+        return
+    if any(adds_bias(symbol_content(graph)) for graph in switched):
         return
     message = f"optimize: the {kind} has no RoI operator, expected one of {', '.join(expected)}"
     if used["Custom"]:
@@ -275,6 +284,8 @@ def _switch_and_fuse(
     `content` is the content of the symbol's file.
     """
     content = switch_nodes(content, options, in_network)
+    if forgets_bias(content):
+        content = add_biases(content, in_network)
     return load_content(fuse_sums(content, in_network), symbol)
 
 
@@ -297,7 +308,8 @@ def _switch_symbol_block(block: gluon.SymbolBlock, options: Options) -> None:
     content = symbol_content(symbol)
     used = used_in([content])
     # Operators of this package are rewritten too: the guards of a network differ from a symbol's.
-    if any(used[name] for name in (*builtins(options), *own_operators())):
+    has_operators = any(used[name] for name in (*builtins(options), *own_operators()))
+    if has_operators or forgets_bias(content):
         symbol = _switch_and_fuse(content, symbol, options, in_network=True)
         block._cached_graph = variables, symbol
         block._clear_cached_op()
@@ -331,7 +343,7 @@ def _get_switched_graph(get_graph: Callable, options: Options, *args: Any) -> tu
         has_builtins = any(used[name] for name in builtins(options))
         # Blocks of this package have the guards of a network already; several ROIAligns may become
         # one PyramidROIAlign.
-        if has_builtins or used["_gluon_roi_ROIAlign"] > 1:
+        if has_builtins or used["_gluon_roi_ROIAlign"] > 1 or forgets_bias(content):
             symbol = _switch_and_fuse(content, symbol, options, in_network=True)
             block._cached_graph = inputs, symbol
     return block._cached_graph
