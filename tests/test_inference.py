@@ -85,7 +85,7 @@ def test_results_and_passes():
         "BatchNorm folded into weights": 1,
         "Deconvolutions as 1 x 1 convolutions": 1,
         "strided 1 x 1 convolutions as a slice and a convolution": 1,
-        "layers that MXNet did not fuse": 0,
+        **({} if mx.__version__ < "1.9" else {"layers that MXNet did not fuse": 0}),
     }.items():
         assert found[what] == count
     assert gluon_roi.count(net)["_gluon_roi_ROIAlign"] == 1

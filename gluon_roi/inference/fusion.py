@@ -68,8 +68,8 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 
     It forgets all but one reader of a convolution or a sum, the axis of a BatchNorm behind a
     convolution, and outputs of the graph that are also read in it: an identity separates them. It
-    removes mere copies before, so the identity is BlockGrad. And it confuses the inputs of sums
-    whose second summand is a layer.
+    removes mere copies before, with the names of outputs, so the identity is BlockGrad. And it
+    confuses the inputs of sums whose second summand is a layer.
     """
     nodes = Nodes(symbol_content(symbol))
     readers: collections.Counter = collections.Counter(nodes.heads)
@@ -92,6 +92,8 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
             nodes.nodes[identity.node]["inputs"] = [entry]
     for number in nodes.needed():
         node = nodes.nodes[number]
+        if node["op"] == "_copy" and NodeEntry(number, 0) in nodes.heads:
+            node["op"] = "BlockGrad"
         if node["op"] == "elemwise_add":
             are_layers = [nodes.nodes[entry.node]["op"] in FUSED_LAYERS for entry in node["inputs"]]
             if are_layers == [False, True]:

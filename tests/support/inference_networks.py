@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import mxnet as mx
 import numpy as np
@@ -16,9 +16,19 @@ IGNORES_BIAS = mx.__version__ < "1.9"
 
 
 class Network(NamedTuple):
+    """A network and inputs of three calls, of which the first is the example of a conversion.
+
+    The second has other values, the third another batch and other sizes, for which not every
+    network works.
+    """
+
     symbol: Any
     params: dict[str, Any]
-    inputs: dict[str, Any]
+    calls: list[dict[str, Any]]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return self.calls[0]
 
 
 class _Builder:
@@ -51,6 +61,17 @@ class _Builder:
         name = f"data{len(self.inputs)}"
         self.inputs[name] = mx.nd.array(self.random.uniform(-2, 2, shape))
         self.maps.append((mx.sym.var(name), shape))
+
+    def other_inputs(self, more: int) -> dict[str, Any]:
+        """Inputs whose batches and sides are larger by a number."""
+        return {
+            name: mx.nd.array(
+                self.random.uniform(
+                    -2, 2, tuple(size + more * (axis != 1) for axis, size in enumerate(value.shape))
+                )
+            )
+            for name, value in self.inputs.items()
+        }
 
     def convolution(self) -> None:
         data, shape = self.pick()
@@ -208,6 +229,54 @@ class _Builder:
         out, _ = mx.sym.contrib.foreach(body, data, first, name=self.name("loop"))
         self.append(mx.sym.reshape(out, shape=(shape[0], *shape[1:])))
 
+    def computed_weights(self) -> None:
+        """A layer whose weights are made in each call: from a map, or by an operator of Python."""
+        data, shape = self.pick()
+        name, filters = self.name("made"), int(self.choose(1, 16))
+        side = self.choose(1, 3)
+        weight = self.parameter(f"{name}_weight", (filters, shape[1], side, side))
+        if self.random.rand() < 0.5:
+            weight = mx.sym.Custom(weight, op_type="count_calls", key=name)
+        else:
+            other, _ = self.pick()
+            factor = mx.sym.tanh(mx.sym.mean(other, keepdims=True))
+            weight = mx.sym.broadcast_mul(weight, factor)
+        self.append(
+            mx.sym.Convolution(
+                data,
+                weight,
+                no_bias=True,
+                kernel=(side, side),
+                pad=(side // 2, side // 2),
+                num_filter=filters,
+                name=name,
+            )
+        )
+
+    def broadcast_total(self) -> None:
+        """A sum that broadcasts in some calls: with positions, a mean, or another map."""
+        data, shape = self.pick()
+        name = self.name("broadcast")
+        other = self.choose(
+            self.parameter(f"{name}_positions", (1, *shape[1:])),
+            mx.sym.mean(data, axis=(2, 3), keepdims=True),
+            *[one for one, sizes in self.maps if can_broadcast(sizes, shape)],
+        )
+        if self.random.rand() < 0.5:
+            self.append(mx.sym.broadcast_add(data, other, name=name))
+        else:
+            total = data.as_np_ndarray() + other.as_np_ndarray()
+            self.append(mx.sym.identity(total.as_nd_ndarray(), name=name))
+
+    def doubled(self) -> None:
+        """x + x of another type, of an input: elsewhere rounding would be rounded to 1."""
+        data, _ = self.maps[0]
+        name, dtype = self.name("double"), self.choose("bool", "int8", "uint8", "int32", "float64")
+        scaled = mx.sym.clip(data * 4, 0, 7)  # in all types
+        one = scaled > 1 if dtype == "bool" else scaled
+        one = one.as_np_ndarray().astype(dtype)
+        self.append(mx.sym.Cast((one + one).as_nd_ndarray(), dtype="float32", name=name))
+
     def quantized(self) -> None:
         """Nodes of int8, on an input: elsewhere a step of int8 would hide errors."""
         data, _ = self.maps[0]
@@ -233,6 +302,10 @@ class _Builder:
             self.maps.append((symbol, shape))
 
 
+def can_broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(a == b or 1 in (a, b) for a, b in zip(one, other))
+
+
 def random_network(seed: int) -> Network:
     """A network with shared weights and inputs, branches, several outputs and odd sizes."""
     builder = _Builder(seed)
@@ -250,6 +323,9 @@ def random_network(seed: int) -> Network:
         builder.loop,
         builder.quantized,
         builder.joined,
+        builder.computed_weights,
+        builder.broadcast_total,
+        builder.doubled,
     )
     for _ in range(builder.random.randint(3, 16)):
         builder.choose(*layers)()
@@ -261,19 +337,41 @@ def random_network(seed: int) -> Network:
     return Network(
         symbol,
         {name: value for name, value in builder.params.items() if name in used},
-        {name: value for name, value in builder.inputs.items() if name in used},
+        [
+            {name: value for name, value in call.items() if name in used}
+            for call in (builder.inputs, builder.other_inputs(0), builder.other_inputs(2))
+        ],
     )
 
 
 def outputs_of(symbol: Any, params: dict[str, Any], inputs: dict[str, Any]) -> list[np.ndarray]:
     """The outputs of a call for inference."""
-    values = {**params, **inputs}
     # An Executor would fuse the graph by itself, and fails on some.
-    found = mx.nd.CachedOp(symbol)(*[values[name] for name in symbol.list_inputs()])
+    return _results(mx.nd.CachedOp(symbol), symbol, {**_copies(params), **inputs})
+
+
+def static_call(symbol: Any, params: dict[str, Any]) -> Callable[..., list[np.ndarray]]:
+    """A function of inputs, compiled as by ``hybridize(static_alloc=True, static_shape=True)``."""
+    names = symbol.list_inputs()
+    data = [index for index, name in enumerate(names) if name not in params]
+    constant = [index for index, name in enumerate(names) if name in params]
+    indices = [("data_indices", data), ("param_indices", constant)]
+    op = mx.nd.CachedOp(symbol, [*indices, ("static_alloc", True), ("static_shape", True)])
+    copies = _copies(params)
+    return lambda **inputs: _results(op, symbol, {**copies, **inputs})
+
+
+def _copies(params: dict[str, Any]) -> dict[str, Any]:
+    """MXNet 1.8 lays weights out for the size of a map, and fails for another size afterwards."""
+    return {name: value.copy() for name, value in params.items()}
+
+
+def _results(op: Any, symbol: Any, values: dict[str, Any]) -> list[np.ndarray]:
+    found = op(*[values[name] for name in symbol.list_inputs()])
     return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
 
 
-class _CountCalls(mx.operator.CustomOp):
+class CountCalls(mx.operator.CustomOp):
     """Multiplies by the number of calls with a key so far: an operator with a state."""
 
     calls: dict[str, int] = {}
@@ -293,5 +391,5 @@ class _CountCallsProp(mx.operator.CustomOpProp):
         super().__init__(need_top_grad=False)
         self.key = key
 
-    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> _CountCalls:
-        return _CountCalls(self.key)
+    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> CountCalls:
+        return CountCalls(self.key)
