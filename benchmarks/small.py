@@ -106,7 +106,7 @@ def direct(function: Function, data: Any, rois: Any) -> Function:
         function(data, rois)
         function(data, rois)
     # A hybridized block has a graph of its own.
-    return getattr(function, "_cached_op", None) or found[-1].compiled
+    return getattr(function, "_cached_op", None) or found[-1].idle[-1]
 
 
 def addition(way: str) -> Function:

@@ -56,6 +56,16 @@ def check_extras(operator: str, symbolic: bool, out: Any, attr: Any) -> None:
         raise TypeError(f"{operator}: argument attr: expected None for arrays, got {attr!r}")
 
 
+def check_out(operator: str, out: Any, expected: int, array_type: type) -> list:
+    """The arrays of the argument `out`; TypeError unless there are as many, all of this type."""
+    arrays = list(out) if isinstance(out, (list, tuple)) else [out]
+    if len(arrays) != expected:
+        raise TypeError(f"{operator}: argument out: expected {expected}, got {len(arrays)} arrays")
+    for array in arrays:
+        check_types(operator, {"out": array}, array_type)
+    return arrays
+
+
 def is_true(flag: Any) -> bool:
     """Whether a flag, or its text as MXNet writes it, is true."""
     return str(flag) in ("True", "true", "1")

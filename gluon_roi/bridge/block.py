@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 import mxnet as mx
@@ -12,6 +14,19 @@ from .. import gpu, library
 from .arrays import check_rows
 
 _SPECIAL_MEMORY = ("cpu_pinned", "cpu_shared")
+#: Held while a hybridized block builds its graph or calls it, because a graph is removed after an
+#: error, which another thread must not see. MXNet computes the result outside of it. It belongs to
+#: no block, so that blocks can be copied and pickled.
+_graph_lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """In a forked child: the thread that held the lock may not exist there."""
+    global _graph_lock
+    _graph_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class OperatorBlock(HybridBlock):
@@ -46,11 +61,12 @@ class OperatorBlock(HybridBlock):
             return super().forward(*inputs)
         if mx.autograd.is_recording():
             inputs = tuple(map(_in_plain_memory, inputs))
-        try:
-            result = super().forward(*inputs)
-        except mx.MXNetError:
-            self._clear_cached_op()  # after an error, it keeps the bad shapes
-            raise
+        with _graph_lock:
+            try:
+                result = super().forward(*inputs)
+            except mx.MXNetError:
+                self._clear_cached_op()  # after an error, it keeps the bad shapes
+                raise
         if isinstance(result, mx.nd.NDArray):
             if gpu.HAS_GPUS:
                 gpu.warn_unless_checked(result.context)

@@ -12,6 +12,7 @@ from .arguments import (
     NumpySymbol,
     Symbol,
     check_extras,
+    check_out,
     check_types,
     tensor_type,
 )
@@ -27,6 +28,7 @@ def call_operator(
     name: str | None = None,
     attr: dict[str, str] | None = None,
     num_outputs: int = 1,
+    in_place: str | None = None,
 ) -> Any:
     """Call an operator on arrays or symbols of mx.nd, mx.sym or mx.np; return the same type.
 
@@ -43,6 +45,8 @@ def call_operator(
         name, because ``hybrid_forward`` passes it to both.
     num_outputs : int
         Number of outputs to return, from the first; the result is a list if more than one.
+    in_place : str, optional
+        Name of the only input that `out` may share memory with.
     """
     operator = library.operators()[operator_name]
     arrays: dict[str, Any] = {}
@@ -73,13 +77,7 @@ def call_operator(
         if is_numpy:
             results = [result.as_np_ndarray() for result in results]
     else:
-        results = list(out) if isinstance(out, (list, tuple)) else [out]
-        if len(results) != num_outputs:
-            raise TypeError(
-                f"{operator_name}: argument out: expected {num_outputs}, got {len(results)} arrays"
-            )
-        for result in results:
-            check_types(operator_name, {"out": result}, input_type)
+        results = check_out(operator_name, out, num_outputs, input_type)
         targets = [result.as_nd_ndarray() for result in results] if is_numpy else results
-        call_arrays(operator, arrays, parameters, targets)
+        call_arrays(operator, arrays, parameters, targets, in_place)
     return results[0] if num_outputs == 1 else results

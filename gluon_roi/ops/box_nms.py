@@ -127,6 +127,7 @@ def box_nms(
         name=name,
         attr=attr,
         num_outputs=2 if is_true(return_indices) else 1,
+        in_place="data",
     )
 
 

@@ -14,6 +14,7 @@ import mxnet as mx
 
 from ..bridge import Tensor, arguments, public_name
 from ..bridge.guard import with_rank
+from ..bridge.outputs import check_like, check_own_memory, shared_with
 from ..bridge.symbols import inside_a_block, node_name
 from .deformable_sampling import deformable_sampling
 
@@ -87,7 +88,12 @@ def _convolve(
         "weight": matrix,
     }
     if out is not None:
-        mx.nd.Convolution(samples, out=out.as_nd_ndarray(), **product)
+        (out,) = arguments.check_out(operator, out, 1, input_type)
+        target = out.as_nd_ndarray()
+        shape = (samples.shape[0], int(num_filter), *samples.shape[2:])
+        check_like(operator, shape, samples.dtype, target)
+        check_own_memory(operator, shared_with(plain, [target]))
+        mx.nd.Convolution(samples, out=target, **product)
         return out
     if arrays:
         result = convolution_of_arrays(samples, **product)

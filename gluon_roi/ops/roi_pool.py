@@ -46,7 +46,8 @@ def roi_pool(
         Treatment of a batch index >= N: 'error' raises an error, 'padding' treats the row as
         padding, as MXNet's ``ROIPooling`` does.
     out : array, optional
-        Array to write the result to (arrays only).
+        Array to write the result to, with its shape and dtype (arrays only). It must not share
+        memory with an input; with BoxNMS, the first output may.
     name : str, optional
         Name of the node (ignored for arrays).
     attr : dict, optional
@@ -60,8 +61,8 @@ def roi_pool(
     Raises
     ------
     mxnet.base.MXNetError
-        An invalid argument, shape or dtype; on the CPU, also a batch index that is NaN, fractional
-        or >= N. (On a GPU such a row is NaN.)
+        An invalid argument, shape or dtype, or an `out` that shares memory with an input; on the
+        CPU, also a batch index that is NaN, fractional or >= N. (On a GPU such a row is NaN.)
     TypeError
         An unknown or missing argument, or inputs that are not all arrays or symbols of the same
         kind.

@@ -25,9 +25,8 @@ Tensor tensor_of(const MXTensor& source, Role role) {
 }
 
 // The inputs of a call, which start at sources[begin].
-std::vector<Tensor> inputs_of(const Operator& op, const Attributes& attributes,
+std::vector<Tensor> inputs_of(const std::vector<Input>& declared,
                               const std::vector<MXTensor>& sources, size_t begin) {
-  const std::vector<Input> declared = op.inputs(attributes);
   std::vector<Tensor> tensors;
   tensors.reserve(declared.size());
   for (const Input& input : declared) {
@@ -124,8 +123,16 @@ Function* mxnet_function(void* inside_mxnet, const char* name) {
 MXReturnValue forward(const Operator& op, const Attributes& attributes,
                       const std::vector<MXTensor>& in, const std::vector<MXTensor>& out,
                       const OpResource& resource) {
-  const std::vector<Tensor> inputs = inputs_of(op, attributes, in, 0);
-  op.forward(attributes, inputs, outputs_of(op, out, 0),
+  const std::vector<Input> declared = op.inputs(attributes);
+  const std::vector<Tensor> inputs = inputs_of(declared, in, 0);
+  const std::vector<Tensor> outputs = outputs_of(op, out, 0);
+  // MXNet never plans an output of a custom operator in the memory of an input, but out= may.
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      check_no_overlap(op.name(), op.outputs()[i].name, outputs[i], declared[j].name, inputs[j]);
+    }
+  }
+  op.forward(attributes, inputs, outputs,
              device_of(op, attributes, inputs, false, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }
@@ -135,13 +142,14 @@ MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
                        const OpResource& resource) {
   const size_t count = op.outputs().size();
-  const std::vector<Tensor> inputs = inputs_of(op, attributes, in, count);
+  const std::vector<Input> declared = op.inputs(attributes);
+  const std::vector<Tensor> inputs = inputs_of(declared, in, count);
   std::vector<Tensor> d_outputs = outputs_of(op, in, 0);
   const std::vector<Tensor> outputs = outputs_of(op, in, count + gradients.size());
   for (size_t i = 0; i < count; ++i) {
     if (op.outputs()[i].dtype != kLikeFirst) d_outputs[i] = outputs[i];
   }
-  op.backward(attributes, inputs, d_outputs, inputs_of(op, attributes, gradients, 0),
+  op.backward(attributes, inputs, d_outputs, inputs_of(declared, gradients, 0),
               device_of(op, attributes, inputs, true, in[0], resource));
   return mxnet::ext::MX_SUCCESS;
 }

@@ -41,7 +41,9 @@ from support.suppressed import CALLS, Suppressed  # noqa: E402
 LIMIT = 8.0
 LOOKS, CACHES_FILL = 12, 3
 POOLED, SCALE, IMAGES, ROIS = (7, 7), 0.25, 2, 64
-THREADS = 8
+THREADS, REFUSED_EVERY = 8, 5
+#: Calls of one operator in a row, which threads make at the same time.
+IN_A_ROW = 2 * THREADS
 #: Besides WAYS.
 OTHERS = ("convolutions", "suppression", "threads", "fork")
 
@@ -272,26 +274,41 @@ def check_memory(way: str, count: int) -> None:
 
 
 def check_threads(count: int) -> None:
-    """The same bytes from each of THREADS Python threads as from one."""
+    """The same bytes from each of THREADS Python threads as from one, beside refused calls."""
 
     others = list(CALLS.values())
 
-    def call(number: int) -> list:
-        place = number % (len(OPERATORS) + len(others))
+    def call(number: int, refused: bool = False) -> list | None:
+        """Bytes of a call, or None if it is refused: with a column too few, or a dtype."""
+        place = number // IN_A_ROW
+        function: Callable
+        inputs: Any
         if place < len(OPERATORS):
-            pool = partial(OPERATORS[place].function, pooled_size=POOLED, spatial_scale=SCALE)
-            results = both_passes(pool, *arrays(OPERATORS[place], number, 1 + number % 50))
+            function = partial(OPERATORS[place].function, pooled_size=POOLED, spatial_scale=SCALE)
+            inputs = arrays(OPERATORS[place], number, 1 + number % 50)
         else:
             function, inputs = suppression(others[place - len(OPERATORS)])
+        if refused:
+            last = inputs[-1].astype("int32") if number % 2 else inputs[-1][..., :2]
+            inputs = (*inputs[:-1], last)
+        try:
             results = both_passes(function, *inputs)
+        except mx.MXNetError:
+            if not refused:
+                raise
+            return None
         return [array.asnumpy().tobytes() for array in results]
 
+    def call_in_turn(number: int) -> list | None:
+        return call(number % different, refused=number % REFUSED_EVERY == 0)
+
     began = time.monotonic()
-    different = 8 * (len(OPERATORS) + len(others))
+    different = IN_A_ROW * (len(OPERATORS) + len(others))
     expected = [call(number) for number in range(different)]
     with ThreadPoolExecutor(THREADS) as pool:
-        for number, results in enumerate(pool.map(lambda n: call(n % different), range(count))):
-            if results != expected[number % different]:
+        for number, results in enumerate(pool.map(call_in_turn, range(count))):
+            refused = number % REFUSED_EVERY == 0
+            if results != (None if refused else expected[number % different]):
                 sys.exit(f"call {number} gives something else beside {THREADS - 1} other threads")
     seconds = time.monotonic() - began
     print(f"{THREADS} threads: {count} calls, the same as alone, {seconds:.0f} s", flush=True)
