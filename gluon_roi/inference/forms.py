@@ -14,10 +14,11 @@ from .layers import convolves_maps, pair
 
 #: Operators whose output has the shape of their first input, and is float32 if that is.
 _ELEMENTWISE = """
-Activation BatchNorm BlockGrad Dropout LRN LeakyReLU _copy _div_scalar _maximum_scalar
-_minimum_scalar _minus_scalar _mul_scalar _npi_add_scalar _npi_multiply_scalar _npi_subtract_scalar
-_npi_true_divide_scalar _npx_relu _npx_sigmoid _plus_scalar _rminus_scalar add_n clip elemwise_add
-elemwise_mul elemwise_sub hard_sigmoid relu sigmoid softsign tanh
+Activation BatchNorm BlockGrad Dropout GroupNorm InstanceNorm L2Normalization LRN LeakyReLU
+_contrib_BatchNormWithReLU _contrib_SyncBatchNorm _copy _div_scalar _maximum_scalar
+_minimum_scalar _minus_scalar _mul_scalar _npi_add_scalar _npi_multiply_scalar
+_npi_subtract_scalar _npi_true_divide_scalar _npx_relu _npx_sigmoid _plus_scalar _rminus_scalar
+add_n clip elemwise_add elemwise_mul elemwise_sub hard_sigmoid relu sigmoid softsign tanh
 """
 _ELEMENTWISE_NAMES = frozenset(_ELEMENTWISE.split())
 #: Sums that repeat an array along axes where its size is 1; of arrays of any types in mx.np.
@@ -36,10 +37,14 @@ def forms(graph: InferenceGraph) -> dict[NodeEntry, Form]:
 
     Each axis of an array about which nothing is known is a term of its own.
     """
+    # Of a network's call the types of all inputs are known, of a file none.
+    types = graph.types() if set(graph.inputs()) <= set(graph.input_types) else {}
     found: dict[NodeEntry, Form] = {}
     for number in graph.needed():
         inputs = [found.get(entry) or _unknown(entry) for entry in graph.nodes[number]["inputs"]]
-        found[NodeEntry(number, 0)] = _form(graph, number, inputs)
+        form, entry = _form(graph, number, inputs), NodeEntry(number, 0)
+        is_float32 = form.is_float32 or types.get(entry) == np.float32
+        found[entry] = form._replace(is_float32=is_float32)
     return found
 
 
