@@ -127,18 +127,18 @@ class ConvertedCall:
 
         Code that has read a parameter may have changed its array in place.
         """
+        self._must_compare = False  # before the values are read: another thread may change them
         parameters = self._network.collect_params()
         digest = hashlib.blake2b()
         for name, parameter in sorted(parameters.items()):
+            _watch(parameter, self)
             for array in _original(parameter, "list_data")() if parameter._data else ():
                 values = values_of(array)
                 digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
                 digest.update(values.tobytes())
-            _watch(parameter, self)
         if digest.digest() != self._digest:
             self._compiled.clear()
             self._digest = digest.digest()
-        self._must_compare = False
 
     def parameters_may_have_changed(self) -> None:
         self._must_compare = True
