@@ -103,6 +103,40 @@ def test_pyramids_are_one_operator(add, way):
         assert "_zeros_without_dtype" not in net._cached_graph[1].tojson()
 
 
+def cond(out):
+    other = mx.sym.BlockGrad(out)  # MXNet does not write the gradient of a branch that is not taken
+    return mx.sym.contrib.cond(mx.sym.var("flag") > 0, lambda: out * 2, lambda: other * 3)
+
+
+def boolean_mask(out):
+    return mx.sym.contrib.boolean_mask(out, mx.sym.var("flag"))
+
+
+@pytest.mark.parametrize("flow", [cond, boolean_mask])
+def test_a_pyramid_in_a_graph_whose_shapes_mxnet_infers_while_it_runs(flow):
+    """It has the guards that such a graph needs, and a second switch finds nothing to do."""
+    inputs = levels_input()
+    symbol = gluon_roi.optimize(flow(symbol_of(Levels("add_n"))[0]))
+    text = symbol.tojson()
+    assert gluon_roi.count(symbol)["_gluon_roi_PyramidROIAlign"] == 1
+    assert "_zeros_without_dtype" not in text
+    assert gluon_roi.optimize(symbol).tojson() == text
+    with gluon_roi.replace_builtins():
+        expected = run_levels(Levels("add_n"), inputs)
+    names, flag = symbol_of(Levels())[1], np.ones(len(inputs[0]) if flow is boolean_mask else 1)
+    arrays = {variable.name: array for variable, array in zip(names, inputs)}
+    arrays["flag"] = mx.nd.array(flag)
+    gradients = {name: mx.nd.zeros_like(arrays[name]) for name in "abcd"}
+    executor = symbol.bind(mx.cpu(), arrays, gradients, "write")
+    out = executor.forward(is_train=True)[0]
+    executor.backward(mx.nd.array(np.random.RandomState(1).randn(*out.shape)))
+    factor = 1 if flow is boolean_mask else 2
+    np.testing.assert_array_equal(out.asnumpy(), factor * expected[0])
+    for name, right in zip("abcd", expected[1:]):
+        # run_levels adds two passes.
+        np.testing.assert_allclose(gradients[name].asnumpy(), right * factor / 2, rtol=1e-5)
+
+
 OTHER_SUMS: dict[str, Any] = {
     "sizes that broadcast": Levels(
         lambda F, parts: F.broadcast_add(parts[0], parts[1]), SCALES[:2], size=((3, 3), (1, 3))

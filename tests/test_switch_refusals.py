@@ -244,3 +244,39 @@ def test_misuse(case):
     call, error, message = MISUSES[case]
     with pytest.raises(error, match=message):
         call()
+
+
+class Pools(gluon.HybridBlock):
+    """MXNet's ROIPooling, which takes a batch index beyond the batch for padding."""
+
+    def hybrid_forward(self, F, x, rois):
+        return F.ROIPooling(x, rois, (2, 2), 1.0)
+
+
+class Nested(gluon.Block):
+    """Array code that returns its outputs in a dict, a list and a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = Pools()
+
+    def forward(self, x, rois):
+        return {"parts": [(None, self.pool(x, rois))]}
+
+
+@pytest.mark.parametrize(("of", "inference"), [(Pools, False), (Pools, True), (Nested, False)])
+def test_calls_that_fail(of, inference):
+    """The error of a kernel is raised at once, not by the next call; the network is as before."""
+    net = of()
+    x, rois = mx.nd.ones((1, 1, 4, 4)), mx.nd.array([[1, 0, 0, 3, 3]])
+    expected = net(x, rois)
+    with pytest.raises(mx.MXNetError, match="ROIPool: rois row 0 has batch index 1, expected an"):
+        gluon_roi.optimize(net, x, rois, inference=inference)
+    mx.nd.waitall()
+    net.hybridize()
+    for out, right in zip(arrays_in(net(x, rois)), arrays_in(expected)):
+        np.testing.assert_array_equal(out.asnumpy(), right.asnumpy())
+
+
+def arrays_in(outputs):
+    return outputs["parts"][0][1:] if isinstance(outputs, dict) else [outputs]

@@ -24,7 +24,7 @@ from mxnet import gluon
 
 from .. import gpu
 from ..bridge.arguments import Symbol
-from ..bridge.symbol_json import symbol_content
+from ..bridge.symbol_json import is_dynamic, symbol_content
 from ..files import PathLike, load_symbol, read_symbol
 from ..inference.files import convert_symbol, parameters_of
 from ..inference.network import check_has_graph, restore_original, use_converted
@@ -102,7 +102,7 @@ def optimize(
         place, and stays switched after later calls of ``hybridize()``.
     inputs : arrays
         Inputs of the network. It is called once at the end, to inspect its graph, which also
-        finishes deferred initialization. Not for symbols and files.
+        finishes deferred initialization; its outputs are waited for. Not for symbols and files.
     bad_index : {'error', 'padding'}
     rois_only : bool
         As in :func:`gluon_roi.replace_builtins`.
@@ -139,6 +139,9 @@ def optimize(
         switched because of an unknown attribute, a missing input, or a hidden second output that is
         used. With `inference=True`, the network is on a GPU. The operators of the model are then
         as before; parameters whose initialization was deferred may be initialized.
+    mxnet.base.MXNetError
+        The call of the network fails, such as for a batch index beyond the batch. The operators of
+        the model are as before.
 
     Warns
     -----
@@ -199,7 +202,7 @@ def optimize(
             if state.get("_active"):
                 kept = {k: v for k, v in state["_flags"] if k not in flags}
                 block._flags = list({**dict(block._flags), **kept}.items())
-        model(*inputs)
+        _wait_for(model(*inputs))
         used = count_for("optimize", model)
         if inference:
             use_converted(model, *inputs, winograd=winograd)
@@ -219,6 +222,17 @@ def optimize(
             if isinstance(value, mx.nd.NDArray):
                 gpu.warn_unless_checked(value.context)
     return model
+
+
+def _wait_for(outputs: Any) -> None:
+    """Wait for the arrays in the result of a network, so that an error of a kernel is raised."""
+    if isinstance(outputs, mx.nd.NDArray):
+        outputs.wait_to_read()
+    elif isinstance(outputs, dict):
+        _wait_for(list(outputs.values()))
+    elif isinstance(outputs, (list, tuple)):
+        for output in outputs:
+            _wait_for(output)
 
 
 def switch_for_inference(path: PathLike, bad_index: str, rois_only: bool) -> mx.sym.Symbol:
@@ -281,8 +295,10 @@ def _switch_and_fuse(
 ) -> mx.sym.Symbol:
     """A symbol with its RoI operators switched, and sums of ROIAligns on a pyramid fused into one.
 
-    `content` is the content of the symbol's file.
+    `content` is the content of the symbol's file. A graph whose shapes MXNet infers while it runs
+    gets the guards of a network.
     """
+    in_network |= is_dynamic(content)
     content = switch_nodes(content, options, in_network)
     if forgets_bias(content):
         content = add_biases(content, in_network)
