@@ -80,6 +80,8 @@ def _read_folder(
     image_folder, annotation_folder = folder / "JPEGImages", folder / "Annotations"
     if not image_folder.exists() and not annotation_folder.exists() and _has_xml(folder):
         image_folder = annotation_folder = folder  # as labelImg writes them
+        if inner := [path.name for path in sorted(folder.iterdir()) if _has_xml(path)]:
+            dataset.notes.append(f"folders in {folder} are not read: {first_names(inner)}")
     needed = [image_folder, annotation_folder]
     for path in ([list_path] if list_name else []) + needed:
         if not path.exists():

@@ -335,6 +335,14 @@ def name_file(path: Path, name: str) -> None:
     path.write_text(text)
 
 
+def test_folders_of_annotations_that_are_not_read_are_named(voc_flat, capsys):
+    (voc_flat / "day 2").mkdir()
+    for name in ("1.png", "1.xml"):
+        shutil.copy(voc_flat / name, voc_flat / "day 2")
+    assert len(open_dataset(VOC_LIKE, voc_flat, "train")) == 3
+    assert f"dataset: folders in {voc_flat} are not read: day 2\n" in capsys.readouterr().out
+
+
 def test_the_file_that_an_annotation_names_is_taken_before_a_twin(voc_flat, tmp_path, rejects):
     Image.fromarray(picture(50, 50)).save(voc_flat / "1.jpg")
     line = train_arguments(voc_flat, tmp_path / "run", *OWN)
