@@ -27,7 +27,7 @@ STEPS = 9999
 SILENT = "demo_rfcn: scheduler: a process of the run does not answer any more"
 #: Two images in each validation; a learning rate that does not depend on the number of steps.
 COMMON = ["--log-interval", "1", "--val-interval", "9999", "--val-limit", "4", "--batch-size", "1"]
-COMMON += ["--steps", str(STEPS), "--lr-mode", "step", "--lr-decay-steps", str(STEPS)]
+COMMON += ["--steps", str(STEPS), "--lr-mode", "step", "--lr-decay", "1"]
 
 
 @pytest.fixture(autouse=True)
