@@ -56,12 +56,17 @@ def _settings(
 ) -> tuple[Settings, Checkpoint | None, Checkpoint | None]:
     """Return the settings of a command that trains, and the checkpoint to resume or to fine-tune.
 
-    A resumed run inherits all options of its checkpoint, a fine-tuned one those of the network.
+    A resumed run inherits all options of its checkpoint, a fine-tuned one those of the network, and
+    whether batch normalisation is frozen.
     """
-    for name in ("pretrained", "pretrained_base"):
-        if "resume" in arguments and name in arguments:
-            both = f"--resume with --{name.replace('_', '-')}"
-            raise InputError(f"train: {both}, expected one of them: a resumed run has all weights")
+    for name, other, why in (
+        ("resume", "pretrained", "a resumed run has all weights"),
+        ("resume", "pretrained_base", "a resumed run has all weights"),
+        ("pretrained", "pretrained_base", "a detector has the weights of its backbone"),
+    ):
+        if name in arguments and other in arguments:
+            both = f"--{name} with --{other.replace('_', '-')}"
+            raise InputError(f"train: {both}, expected one of them: {why}")
     resumed = checkpoint.read(arguments["resume"]) if "resume" in arguments else None
     pretrained = checkpoint.read(arguments["pretrained"]) if "pretrained" in arguments else None
     values: dict[str, Any] = {}
@@ -70,6 +75,7 @@ def _settings(
     elif pretrained:
         config, names = pretrained.config, [each.name for each in fields(Model)]
         values = {name: getattr(config, name) for name in names if hasattr(config, name)}
+        values.update(stored_options(pretrained, {"freeze_bn"}))
     values.update(arguments)
     if values.get("head") == "global" and "k" not in arguments:
         values["k"] = 1
@@ -116,10 +122,10 @@ def _launch(arguments: dict[str, Any]) -> Callable[[], None]:
         raise InputError("launch: expected '-- train' and its arguments at the end of the line")
     train_arguments = vars(make_parser().parse_args(line))
     train_arguments.pop("command")
-    _settings("train", dict(train_arguments))  # so that bad input is reported once
     store = train_arguments.get("kv_store")
     if store and not store.startswith("dist"):
         raise InputError(f"launch: --kv-store {store}, expected dist_sync or dist_device_sync")
+    _settings("train", dict(train_arguments))  # so that bad input is reported once
     line = line if store else [*line, "--kv-store", "dist_sync"]
     counts = arguments.get("workers", 2), arguments.get("servers", 1)
     return partial(
@@ -227,11 +233,16 @@ def refuse_unused(command: str, arguments: Mapping[str, Any], values: Mapping[st
     held_back = "train_annotations" in values and "val_annotations" not in values
     optimizer = values.get("optimizer", Schedule.optimizer)
     mode = values.get("lr_mode", Schedule.lr_mode)
+    devices = len(values.get("gpus", ())) or values.get("cpus", Devices.cpus)
     unused = {
         "momentum": (optimizer != "sgd", "--optimizer sgd"),
         "lr_decay": (mode != "step", "--lr-mode step"),
         "lr_decay_steps": (mode != "step", "--lr-mode step"),
         "cpus": ("gpus" in arguments, "no --gpus"),
+        "kv_store": (
+            devices == 1 and not values.get("kv_store", "").startswith("dist"),
+            "several --gpus or --cpus, or dist_sync",
+        ),
         "dataset_root": (
             "train_annotations" in values or "val_annotations" in values,
             "no --train-annotations or --val-annotations: they replace the folder",

@@ -175,11 +175,19 @@ class Schedule:
         if list(self.lr_decay_steps) != sorted(set(self.lr_decay_steps)):
             steps = " ".join(map(str, self.lr_decay_steps))
             raise InputError(f"train: --lr-decay-steps {steps}, expected an increasing order")
+        if self.steps and max(self.lr_decay_steps, default=0) >= self.steps:
+            steps = f"--lr-decay-steps {self.lr_decay_steps[-1]} with --steps {self.steps}"
+            raise InputError(f"train: {steps}, expected steps below --steps")
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of linear warm-up, fewer than --lr-warmup if the run is shorter."""
+        return min(self.lr_warmup, self.steps - 1)
 
     def rate(self, step: int) -> float:
         """Return the rate of a step: a warm-up, then steps, or half a cosine down to lr / 100."""
         rule: dict[str, Any] = {"base_lr": self.lr, "warmup_begin_lr": self.lr / 10}
-        rule["warmup_steps"] = min(self.lr_warmup, self.steps - 1)
+        rule["warmup_steps"] = self.warmup_steps
         if self.lr_mode == "cosine":
             return mx.lr_scheduler.CosineScheduler(self.steps, final_lr=self.lr / 100, **rule)(step)
         steps = list(self.lr_decay_steps) or [max(self.steps * 2 // 3, 1)]

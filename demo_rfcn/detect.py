@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from PIL import Image
 from . import files
 from .checkpoint import Checkpoint
 from .config import Devices
-from .data.dataset import AnnotatedImage, DetectionSet
+from .data.dataset import AnnotatedImage, DetectionSet, plural
 from .data.images import has_suffix
 from .errors import InputError
+from .model import Detector
 from .predictor import Detection, Predictor
 from .progress import Progress
 
@@ -40,7 +42,9 @@ def command(
             file = dataset.samples[index].path
             stem, classes = Path(file).stem, stored.config.classes
             count = write(save_prefix, stem, image, detection, classes, thresh)
-            progress.results(f"{file}: {count} objects -> {save_prefix / stem}.png, .json")
+            hint = "" if count else f"; {describe_best(detection)}"
+            results = f"{save_prefix / stem}.png, .json"
+            progress.results(f"{file}: {plural(count, 'object')} -> {results}{hint}")
             progress.update()
     if dataset.broken:
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
@@ -65,6 +69,15 @@ def open_images(paths: list[Path]) -> DetectionSet:
     if dataset.broken and (named & dataset.left_out or not len(dataset)):
         raise InputError("\n".join(f"detect: {sentence}" for sentence in dataset.broken))
     return dataset
+
+
+def describe_best(detection: Detection) -> str:
+    """Return the best score of an image and the --thresh that would show it."""
+    if not len(detection.scores):
+        return f"no score reaches {Detector.SCORE_THRESH}"
+    best = float(detection.scores.max())
+    thresh = math.floor(100 * best) / 100  # so that the best score reaches it
+    return f"the best score is {best:.3f}: --thresh {thresh:g} would show it"
 
 
 def write(

@@ -72,7 +72,7 @@ def replacing_all(folder: Path) -> Iterator[Path]:
                 yield work
             except OutputError as error:  # names the file as the user will know it
                 raise OutputError(str(error).replace(str(work), str(folder))) from error
-            for path in sorted(work.iterdir()):
+            for path in sorted(work.iterdir()):  # the summary of an evaluation is last
                 files.add(f"cannot write {folder / path.name}", path, folder / path.name)
 
 

@@ -68,8 +68,8 @@ def scores(dataset: DetectionSet, found: dict[int, Detection]) -> dict:
             predicted = (boxes - LAST_PIXEL, ids, confidences)
             true = (truth[:, BOX] - LAST_PIXEL, truth[:, CLASS], truth[:, DIFFICULT])
             metric.update(*(part[None] for part in (*predicted, *true)))
-        for class_name, value in zip(*metric.get()):
-            row = result if class_name == "mAP" else per_class[class_name]
+        _, values = metric.get()  # the classes' and their mean, whose name a class may have, too
+        for row, value in zip([*per_class.values(), result], values):
             row[name] = None if math.isnan(value) else float(value)
     return {**result, "per_class": per_class}
 

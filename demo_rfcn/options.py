@@ -131,7 +131,7 @@ def add_model(parser: Parser) -> None:
     parser.flag("--no-class-agnostic", text, "class_agnostic")
     text = "weights of GluonCV's classification network"
     option("--pretrained-base", text, "random weights", metavar="FILE")
-    text = "detector to fine-tune; it sets network, head and k"
+    text = "detector to fine-tune; it sets network, head, k and --freeze-bn"
     option("--pretrained", text, "random weights", type=Path, metavar="FILE")
     parser.flag("--freeze-bn", "do not train batch normalisation")
 

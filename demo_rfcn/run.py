@@ -92,6 +92,10 @@ class Run:
         self.print(f"training on {what}: {steps}, {where}")
         for change in self._changes():
             self.print(f"changed: {change}")
+        schedule = self.settings.schedule
+        if schedule.warmup_steps < schedule.lr_warmup:
+            warmup = f"--lr-warmup {schedule.lr_warmup} -> {schedule.warmup_steps}"
+            self.print(f"changed: {warmup}, because --steps is {schedule.steps}")
 
     def _changes(self) -> list[str]:
         """Return what is different since the checkpoint of a resumed run."""

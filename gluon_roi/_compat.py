@@ -46,7 +46,14 @@ PACKAGE = os.path.dirname(os.path.realpath(__file__))
 
 def options_of_parent() -> Optional[Dict[str, Any]]:
     """The arguments of replace_builtins in a child of `python -m gluon_roi run`, or None."""
-    options = json.loads(os.environ.get(RUN, "{}"))
+    value = os.environ.get(RUN) or "{}"
+    try:
+        options = dict(json.loads(value))
+    except (TypeError, ValueError):
+        raise ImportError(
+            f"environment variable {RUN}: expected what 'python -m gluon_roi run' sets, "
+            f"got {value!r}"
+        ) from None
     return options if options.pop("package", None) == PACKAGE else None
 
 

@@ -8,6 +8,7 @@ ValueError if its content is not of the expected type.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -202,7 +203,14 @@ def target(caller: str, path: Any) -> Path:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or "\0" in text:
         raise TypeError(f"{caller}: expected a file, got {path!r}")
+    if text.endswith(os.sep):
+        raise IsADirectoryError(f"{caller}: expected a file, got the folder {text}")
     file = Path(path)
+    try:
+        file.stat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise OSError(f"{caller}: {text} cannot be written: {error.strerror}") from error
     if file.is_dir():
         raise IsADirectoryError(f"{caller}: {file} is a folder")
     if file.exists() and not file.is_file():

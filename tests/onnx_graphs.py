@@ -18,13 +18,16 @@ from typing import Callable
 from support.graphs import graph
 from support.onnx_evaluator import RUNS, run
 
-#: What the exporter refuses: free sizes that a graph does not have, and integers where ONNX's
+INTEGERS = ("int32", "int64", "int8", "uint8", "bool")
+#: What the exporter rejects: dynamic axes that a graph does not have, and integers where ONNX's
 #: operator takes floats only.
 REFUSALS = (
-    "an axis whose size may vary has no translation",
-    " cannot vary",
-    ": int32 data have no translation",
-    ": int64 data have no translation",
+    "an axis whose size is dynamic has no translation",
+    " cannot be dynamic",
+    ", which must have its size, is ",
+    *(f": {dtype} data have no translation" for dtype in INTEGERS),
+    *(f" no translation for {dtype} data, whose numbers are from" for dtype in INTEGERS),
+    "have no translation, expected 2 or 4",
 )
 
 
@@ -42,13 +45,19 @@ def check(seed: int, path: Path, run: Callable = run, zero_sizes: bool = True) -
                 return ""
             return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
     has_kernels = not any("no float64 kernel" in str(each.message) for each in warned)
-    try:
-        found = run(path, *(t.value.asnumpy() for t in inputs))
-    except Exception as error:
-        if not has_kernels and "NOT_IMPLEMENTED" in str(error):
-            return ""
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-    return made.compare(found)
+    for sizes in (None, *made.other_sizes(inputs)):
+        given = sizes.all(inputs) if sizes else inputs
+        at = f"at {', '.join(str(t.shape) for t in given)}: " if sizes else ""
+        try:
+            found = run(path, *(t.value.asnumpy() for t in given))
+        except Exception as error:
+            if not has_kernels and "NOT_IMPLEMENTED" in str(error):
+                return ""
+            return f"{at}{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        difference = made.compare(found, sizes)
+        if difference:
+            return at + difference
+    return ""
 
 
 def main() -> None:

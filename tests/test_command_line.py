@@ -481,6 +481,10 @@ def test_processes_that_are_not_switched(model, monkeypatch, capsys):
     monkeypatch.setattr(_compat, "PACKAGE", "elsewhere")
     functions.replace_as_parent()
     assert not functions.is_replaced()
+    for value in ("1", "padding"):
+        monkeypatch.setenv(_compat.RUN, value)
+        with pytest.raises(ImportError, match=f"GLUON_ROI_RUN: expected .*, got '{value}'"):
+            functions.replace_as_parent()
 
 
 def test_an_unknown_instruction_set_is_one_sentence(tmp_path, monkeypatch):

@@ -265,6 +265,7 @@ def test_a_signal_removes_what_is_unfinished(when, number, old_files):
         end()
 
     def run():
+        signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
         if when == "written":
             _replace(old_files, end)
         with mock.patch("os.replace", ending_replace):  # after the first of three files
@@ -273,13 +274,18 @@ def test_a_signal_removes_what_is_unfinished(when, number, old_files):
     replace = os.replace
     assert ended_by(run) == number
     assert _contents(old_files) == {"1": b"old", "3": b"old"} and len(os.listdir(old_files)) == 2
-    assert signal.getsignal(number) == signal.SIG_DFL
 
 
-def test_a_program_that_handles_signals_keeps_its_handler(old_files):
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, mock.Mock()])
+def test_a_program_keeps_its_handler_of_signals(handler, old_files):
+    def end():
+        if handler != signal.SIG_DFL:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, handler)
     try:
-        _replace(old_files, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        _replace(old_files, end)
+        assert signal.getsignal(signal.SIGTERM) == handler
     finally:
         signal.signal(signal.SIGTERM, before)
     assert {path.read_text() for path in old_files.iterdir()} == {"new"}

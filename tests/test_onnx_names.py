@@ -111,7 +111,37 @@ def test_no_shape_where_every_input_is_replaced(tmp_path, capsys):
     assert "--shape: expected a shape for input x, got none" in capsys.readouterr().err
 
 
-# ---- Axes that may vary --------------------------------------------------------------------------
+def test_a_parameter_named_as_an_input(tmp_path):
+    class Shift(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__(prefix="")
+            self.data = self.params.get("data", shape=(3,), init="ones")
+
+        def hybrid_forward(self, F, x, data):
+            return F.broadcast_add(x, data)
+
+    net, path = Shift(), tmp_path / "model.onnx"
+    net.initialize()
+    gluon_roi.onnx.export(net, [(1, 3)], path)
+    assert [value.name for value in onnx.load(str(path)).graph.input] == ["data_"]
+    assert (run(path, X)[0] == X + 1).all()
+
+
+def test_shapes_are_in_the_order_of_arguments(tmp_path):
+    """Where an argument is read as a label first, and then as another input."""
+    a, b, path = S.var("a"), S.var("b"), tmp_path / "model.onnx"
+    loss = S.LinearRegressionOutput(S.exp(S.var("c")), a, name="loss")
+    symbol = S.Group([loss, S.concat(b, a, dim=0, name="both")])
+    assert symbol.list_arguments() == ["c", "a", "b"]
+    symbol.save(str(tmp_path / "symbol.json"))
+    for model in (symbol, tmp_path / "symbol.json"):
+        gluon_roi.onnx.export(model, [(3, 3), (3, 3), (5, 3)], path)
+        inputs = onnx.load(str(path)).graph.input
+        shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in inputs}
+        assert shapes == {"c": [3, 3], "a": [3, 3], "b": [5, 3]}
+
+
+# ---- Dynamic axes --------------------------------------------------------------------------------
 
 
 def _detector():
@@ -140,36 +170,104 @@ def _pyramid():
             _detector(),
             DETECTOR,
             [(0, 2, 3), ()],
-            "axis 0 of data cannot vary alone, because the model needs the same size along axis 0 "
-            "of im_info; let both vary, or neither",
+            "axis 0 of data cannot be dynamic alone, because the model needs the same size along "
+            "axis 0 of im_info; make both dynamic, or neither",
         ),
         (
             S.var("a") + S.var("b"),
             [(2, 3), (2, 3)],
             [(), (1,)],
-            "axis 1 of b cannot vary alone, because the model needs the same size along axis 1 of ",
+            "axis 1 of b cannot be dynamic alone, because the model needs the same size along axis",
         ),
         (
             S.concat(S.reshape(S.var("x"), (-1, 4)), S.zeros((108, 2)), dim=1),
             DETECTOR[:1],
             [(0,)],
-            "axis 0 of x cannot vary, because the graph itself is made for a batch of 1: ",
+            "axis 0 of x cannot be dynamic, because the graph itself is made for a batch of 1: ",
         ),
         (
             S.dot(S.var("x"), S.ones((3, 2))),
             [(1, 3)],
             [(0, 1)],
-            "axes [0, 1] of x cannot vary, because the model fixes their sizes: ",
+            "axes [0, 1] of x cannot be dynamic, because the model fixes their sizes: ",
         ),
     ],
 )
-def test_axes_that_cannot_vary(symbol, shapes, dynamic, message, tmp_path):
+def test_axes_that_cannot_be_dynamic(symbol, shapes, dynamic, message, tmp_path):
     path = tmp_path / "model.onnx"
     with pytest.raises(ValueError) as raised:
         gluon_roi.onnx.export(symbol, shapes, path, dynamic=dynamic)
     found = str(raised.value)
     assert found.startswith(f"onnx.export: dynamic: {message}") and "\n" not in found
     assert not path.exists()
+
+
+#: Layers of x (2, 4, 6, 6), or of another shape: attributes, shapes of the parameters, and the axis
+#: whose size these fix.
+FIXED: dict[str, tuple[dict, list, int]] = {
+    "BatchNorm": ({}, [(4,)] * 4, 1),
+    "BatchNorm, last axis": ({"axis": -1}, [(6,)] * 4, 3),
+    "_contrib_SyncBatchNorm": ({"key": "k"}, [(4,)] * 4, 1),
+    "InstanceNorm": ({}, [(4,)] * 2, 1),
+    "LayerNorm": ({}, [(6,)] * 2, 3),
+    "LeakyReLU": ({"act_type": "prelu"}, [(4,)], 1),
+    "Convolution": ({"kernel": (1, 1), "num_filter": 2, "no_bias": True}, [(2, 4, 1, 1)], 1),
+    "Deconvolution": ({"kernel": (1, 1), "num_filter": 2, "no_bias": True}, [(4, 2, 1, 1)], 1),
+    "FullyConnected": ({"num_hidden": 2, "no_bias": True}, [(2, 144)], 2),
+    "_contrib_box_decode": ({}, [(1, 5, 4)], 1),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_an_axis_that_parameters_fix(name, tmp_path):
+    """MXNet compares the sizes for some layers only, and reads beyond the parameters of others."""
+    attributes, shapes, axis = FIXED[name]
+    operator = name.split(",")[0]
+    is_contrib = operator.startswith("_contrib_")
+    function = getattr(S.contrib if is_contrib else S, operator.replace("_contrib_", ""))
+    variables = [S.var(f"p{n}") for n in range(len(shapes))]
+    symbol = function(S.var("x"), *variables, name="n", **attributes)
+    params = {f"p{n}": np.ones(sizes, "float32") for n, sizes in enumerate(shapes)}
+    shape = (2, 5, 4) if "box" in name else (2, 4, 6, 6)
+    path = tmp_path / "model.onnx"
+    with pytest.raises((ValueError, NotImplementedError)) as raised:
+        gluon_roi.onnx.export(symbol, [shape], path, params, dynamic=[(0, axis)])
+    found = str(raised.value)
+    assert f"axis {axis}" in found or "axes " in found
+    assert "dynamic" in found and "\n" not in found and not path.exists()
+    gluon_roi.onnx.export(symbol, [shape], path, params, dynamic=[(0,)])
+    gluon_roi.onnx.export(symbol, [shape], path, params)
+
+
+def test_parameters_that_are_dynamic_inputs(tmp_path):
+    """The channels of a normalisation with gamma of 1, with those of its other parameters."""
+    variables = [S.var(name) for name in ("x", "gamma", "beta", "mean", "var")]
+    symbol, path = S.BatchNorm(*variables, fix_gamma=True, eps=1e-3), tmp_path / "model.onnx"
+    shapes = [(2, 3, 4), *[(3,)] * 4]
+    gluon_roi.onnx.export(symbol, shapes, path, dynamic=[(1,), *[(0,)] * 4])
+    x, ones = np.arange(40, dtype="float32").reshape(2, 5, 4), np.ones(5, "float32")
+    (found,) = run(path, x, ones * 7, ones * 2, ones, ones)
+    np.testing.assert_allclose(found, (x - 1) / np.sqrt(1.001) + 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "symbol, shape, axis, others",
+    [
+        # A size that only smaller inputs change.
+        (S.split(S.slice(S.var("x"), (0, 0), (4, 2)), axis=0, num_outputs=2), (6, 2), 0, (5, 2)),
+        (S.slice(S.var("x"), (-4,), (None,), (-1,)), (6, 2), 0, (7, 4)),
+        (S.slice(S.var("x"), (-2,), (-4,), (-1,)), (6, 2), 0, (9, 3, 2)),
+    ],
+)
+def test_other_sizes(symbol, shape, axis, others, tmp_path):
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, [shape], path, dynamic=[(axis,)])
+    for size in (shape[axis], *others):
+        x = np.random.RandomState(0).rand(*shape[:axis], size, *shape[axis + 1 :])
+        given = {"x": mx.nd.array(x)}
+        expected = [out.asnumpy() for out in symbol.bind(mx.cpu(), given).forward()]
+        for ours, theirs in zip(run(path, given["x"].asnumpy()), expected):
+            assert ours.shape == theirs.shape and (ours == theirs).all()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +279,7 @@ def test_axes_that_cannot_vary(symbol, shapes, dynamic, message, tmp_path):
         (S.reshape(S.var("x"), (-1, 14, 3)), [(1, 14, 3)], [(0, 1)]),
     ],
 )
-def test_axes_that_may_vary(symbol, shapes, dynamic, tmp_path):
+def test_axes_that_can_be_dynamic(symbol, shapes, dynamic, tmp_path):
     path = tmp_path / "model.onnx"
     gluon_roi.onnx.export(symbol, shapes, path, dynamic=dynamic)
     dims = [value.type.tensor_type.shape.dim for value in onnx.load(str(path)).graph.input]
@@ -195,7 +293,9 @@ def test_the_batch_of_gluoncvs_detectors(tmp_path):
     options = {"pretrained": False, "pretrained_base": False}
     net = model_zoo.get_model("mask_rcnn_resnet18_v1b_coco", **options)
     net.initialize()
-    message = "dynamic: axis 0 of data cannot vary, because the graph itself is made for a batch of"
+    message = (
+        "dynamic: axis 0 of data cannot be dynamic, because the graph itself is made for a batch of"
+    )
     with pytest.raises(ValueError, match=message):
         gluon_roi.onnx.export(net, [(1, 3, 128, 160)], path, dynamic=[(0, 2, 3)])
     assert not path.exists()

@@ -51,6 +51,10 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         ("net.params", "params: expected a file of parameters, but there is no file net.params"),
         ({"fc_weight": "abc"}, "params: fc_weight: expected an array, got 'abc'"),
         ({"fc_weight": None}, "params: fc_weight: expected an array, got None"),
+        (
+            {"arg:fc_weight": np.ones((3, 16))},
+            "params: expected one array for fc_weight, got two, fc_weight and arg:fc_weight",
+        ),
         ({"fc_weight": np.ones((3, 5))}, "Error in operator fc: Shape inconsistent"),
         ({"fc_weight": np.ones((3, 16), "float64")}, "Error in operator fc: "),
     ],
@@ -127,6 +131,8 @@ def test_paths(tmp_path):
         (None, "path: expected a file, got None"),
         (tmp_path, f"path: {tmp_path} is a folder"),
         (tmp_path / "no" / "model.onnx", f"path: there is no folder {tmp_path / 'no'}"),
+        (f"{tmp_path}/no/", f"path: expected a file, got the folder {tmp_path}/no/"),
+        (tmp_path / ("n" * 300), "cannot be written: File name too long"),
     ):
         _refused(tmp_path / "model.onnx", message, _detector(), SHAPES, path)
 
@@ -210,6 +216,26 @@ NODES: dict[str, tuple[Any, tuple, str]] = {
         (3,),
         "node c (clip): a_min=2.0 above a_max=1.0 has no translation",
     ),
+    "limits of another type": (
+        S.clip(S.cast(X, dtype="uint8"), a_min=-3, a_max=-1, name="c"),
+        (3,),
+        "node c (clip): a_min=-3, a_max=-1 have no translation for uint8 data, whose numbers are",
+    ),
+    "number that no bool is": (
+        S.cast(X, dtype="bool") == 2,
+        (3,),
+        "(_equal_scalar): scalar=2 has no translation for bool data, whose numbers are from 0 to 1",
+    ),
+    "even size": (
+        S.LRN(X, nsize=2, name="l"),
+        (1, 3, 2, 2),
+        "node l (LRN): nsize=2 has no translation, expected an odd number",
+    ),
+    "rank of a response": (
+        S.LRN(X, nsize=3, name="l"),
+        (1, 3, 2),
+        "node l (LRN): data of rank 3 have no translation, expected 2 or 4",
+    ),
     "fractions in float16": (
         S.contrib.arange_like(S.cast(X, dtype="float16"), start=0.5, axis=0, name="a"),
         (3,),
@@ -236,6 +262,27 @@ NODES: dict[str, tuple[Any, tuple, str]] = {
         "node r (Reshape): shape=(-1, 2, -4, 0) with reverse=True has no translation",
     ),
 }
+
+
+def test_parameters_of_other_sizes(tmp_path):
+    """MXNet does not compare them, and reads beyond them."""
+    path, variables = tmp_path / "model.onnx", [S.var(f"p{n}") for n in range(4)]
+    params = {f"p{n}": np.ones(2, "float32") for n in range(4)}
+    for symbol, message in (
+        (
+            S.BatchNorm(X, *variables, name="n"),
+            "node n (BatchNorm): axis 1 of the data has size 6, expected 2, the size of p0",
+        ),
+        (
+            S.LeakyReLU(X, variables[0], act_type="prelu", name="n"),
+            "node n (LeakyReLU): axis 1 of the data has size 6, expected 2, the size of p0",
+        ),
+        (
+            S.GroupNorm(X, *variables[:2], num_groups=3, name="n"),
+            "node n (GroupNorm): gamma or beta has shape (2,), expected (3,)",
+        ),
+    ):
+        _refused(path, message, symbol, [(1, 6, 2)], path, params)
 
 
 @pytest.mark.parametrize("name", NODES)

@@ -73,6 +73,26 @@ VALUES: dict[str, tuple[Any, np.ndarray, Any]] = {
         np.zeros(4, "int32"),
         [-3, -2, -1, -1],
     ),
+    "LRN of a matrix": (
+        S.LRN(X, nsize=3, alpha=3.0, beta=1.0, knorm=1.0),
+        np.array([[1, 2, 3]], "float32"),
+        [[1 / 6, 2 / 15, 3 / 14]],
+    ),
+    "batch_dot of rank 4": (
+        S.batch_dot(X, X, transpose_a=True),
+        BOX,
+        np.einsum("abij,abik->abjk", BOX, BOX),
+    ),
+    "full of uint8": (X + S.full((2,), -2, dtype="uint8"), np.array([1, 3], "uint8"), [255, 1]),
+    "arange_like of uint8": (
+        S.contrib.arange_like(X, start=-2, step=3), np.zeros(3, "uint8"), [254, 1, 4],
+    ),
+    # MXNet reads the scalar as float64.
+    "scalar of int64": (X + (2**53 + 1), np.array([0, 1]), [2**53, 2**53 + 1]),
+    "clip of int8": (S.clip(X, a_min=-500, a_max=2.5), np.array([-7, 2, 3], "int8"), [-7, 2, 2]),
+    "slice that begins before the first element": (
+        S.slice(X, begin=(-4,), end=(None,), step=(-1,)), np.arange(4), [0],
+    ),
     "relu of int64": (S.relu(X), np.array([-3, 0, 7]), [0, 0, 7]),
     "squeeze": (S.squeeze(X), BOX[:1, :, :1], BOX[0, :, 0]),
 }  # fmt: skip
@@ -98,7 +118,7 @@ def test_values(name, tmp_path):
 
 def test_squeeze_without_axis_of_a_size_that_may_vary_is_refused(tmp_path):
     path = tmp_path / "model.onnx"
-    message = "node s .squeeze.: without axis, an axis whose size may vary has no translation"
+    message = "node s .squeeze.: without axis, an axis whose size is dynamic has no translation"
     with pytest.raises(NotImplementedError, match=message):
         gluon_roi.onnx.export(S.squeeze(X, name="s"), [(1, 3)], path, dynamic=[(1,)])
     gluon_roi.onnx.export(S.squeeze(X, axis=0), [(1, 3)], path, dynamic=[(1,)])
@@ -225,6 +245,10 @@ NP_SHAPES: dict[str, tuple[Any, list, tuple]] = {
     ),
     "repeat": (lambda: S.repeat(A, repeats=2, axis=1) + B, [np.ones((0, 2, 0)), np.ones((0, 4, 0))],
                (0, 4, 0)),
+    "argmax of a scalar": (lambda: S.argmax(A, keepdims=True), [np.array(2.0)], ()),
+    "slice of nothing": (
+        lambda: S.slice(A, begin=(-3,), end=(None,), step=(-1,)), [np.ones((2, 3))], (0, 3),
+    ),
     "arange_like": (lambda: S.contrib.arange_like(A), [np.ones((2, 0, 3))], (2, 0, 3)),
 }  # fmt: skip
 

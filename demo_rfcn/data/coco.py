@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from .dataset import (
     is_clipped,
     plural,
 )
-from .splits import SPLIT_FOLDERS, Source
+from .splits import SPLIT_NAMES, Source, find_split_folders
 
 LISTS = ("images", "annotations", "categories")
 #: Recognises the format: one of the lists begins within the first bytes of the file.
@@ -48,26 +48,26 @@ def find_sources(root: Path) -> dict[str, Source | None] | None:
     They are in the folder, in its folder `annotations`, or in one folder per split. Raises
     InputError if there are several for one purpose.
     """
-    found: dict[str, Source | None] = dict.fromkeys(SPLIT_FOLDERS)
+    found: dict[str, Source | None] = dict.fromkeys(SPLIT_NAMES)
     files = [path for place in (root, root / "annotations") for path in _annotation_files(place)]
     instances = [path for path in files if path.stem.startswith("instances_")]
     files = instances or files
-    for purpose, names in SPLIT_FOLDERS.items():
+    folders = find_split_folders(root)
+    for purpose, names in SPLIT_NAMES.items():
         named = [path for path in files if any(word in names for word in _words(path.stem))]
         if purpose == "train" and len(files) == 1:
             named = files
-        if len(named) > 1:
-            several = ", ".join(str(path) for path in named)
+        inner = [path for folder in folders[purpose] for path in _annotation_files(folder)]
+        if len(named or inner) > 1:
+            several = ", ".join(str(path) for path in named or inner)
             flags = "--dataset coco --train-annotations FILE --train-images DIR"
             raise InputError(
                 f"dataset: {several} may be the annotations for {purpose}: use {flags}"
             )
         if named:
             found[purpose] = CocoFiles(named[0], _image_folder(root, named[0].stem))
-            continue
-        for folder in (root / name for name in names):
-            for path in _annotation_files(folder)[:1]:
-                found[purpose] = CocoFiles(path, folder)
+        elif inner:
+            found[purpose] = CocoFiles(inner[0], inner[0].parent)
     return found if found["train"] else None
 
 
@@ -110,6 +110,8 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
     if not lists or not all(lists):
         raise InputError(f"dataset: {path} does not hold lists of {', '.join(LISTS)}")
     categories = _read_categories(path, content["categories"])
+    for number in _dummy_categories(content):
+        categories.pop(number, None)
     dataset = DetectionSet(path.stem, classes or list(categories.values()))
     dataset.annotated_classes, dataset.is_coco = set(categories.values()), True
     images: dict[int | str, AnnotatedImage] = {}
@@ -123,8 +125,9 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
             dataset.broken.append(f"{path}: images[{index}] {error}")
             dataset.left_out.add(f"{path}: images[{index}]")
     _check_folder(path, folder, [image.path for image in images.values()])
+    _refuse_shared_files(path, images.values())
     seen: set[int | str] = set()
-    empty = 0
+    empty = ignored = 0
     for index, entry in enumerate(content["annotations"]):
         image = None
         try:
@@ -135,13 +138,17 @@ def read_file(path: Path, folder: Path | None, classes: Sequence[str]) -> Detect
             seen.add(entry["id"])
             if not min(*entry["bbox"][2:], entry.get("area", 1)) > 0:
                 empty += 1
-            elif image and not entry.get("ignore", 0):
+            elif entry.get("ignore", 0):
+                ignored += 1
+            elif image:
                 image.objects.append(found)
         except BrokenFile as error:
             errors = image.errors if image else dataset.broken
             errors.append(f"{path}: annotations[{index}] {error}")
     if empty:
         dataset.notes.append(f"{plural(empty, 'box', 'boxes')} without area left out of {path}")
+    if ignored:
+        dataset.notes.append(f"{plural(ignored, 'object')} with 'ignore' left out of {path}")
     dataset.add_checked([images[n] for n in sorted(images, key=lambda n: (isinstance(n, str), n))])
     return dataset
 
@@ -161,6 +168,29 @@ def _read_categories(path: Path, entries: list) -> dict[int, str]:
     if not names:
         raise InputError(f"dataset: {path} has no categories, expected at least one")
     return names
+
+
+def _dummy_categories(content: dict[str, list]) -> set[int]:
+    """Return the ids of categories that only group others, as Roboflow's first one: no class."""
+    entries = content["categories"]
+    groups = [entry.get("supercategory") for entry in entries]
+    used = [each.get("category_id") for each in content["annotations"] if isinstance(each, dict)]
+    return {
+        entry["id"]
+        for entry in entries
+        if entry.get("supercategory") == "none" and entry["name"] in groups
+        if entry["id"] not in used
+    }
+
+
+def _refuse_shared_files(path: Path, images: Iterable[AnnotatedImage]) -> None:
+    """Add an error to images that have one file: some would be trained on, others scored."""
+    owners: dict[Path, list[AnnotatedImage]] = {}
+    for image in images:
+        owners.setdefault(image.path, []).append(image)
+    for file, several in owners.items():
+        for image in several if len(several) > 1 else []:
+            image.errors.append(f"{path}: {len(several)} images have the file {file}")
 
 
 def _read_image(path: Path, folder: Path | None, entry: dict) -> AnnotatedImage:
@@ -216,8 +246,9 @@ def _read_object(
         raise BrokenFile(f"has the box {box}, expected it within its image of {size} pixels")
     if "area" in entry:
         _field(entry, "area", (int, float))
-    if entry.get("iscrowd", 0) not in (0, 1):
-        raise BrokenFile(f"has {entry['iscrowd']!r} for 'iscrowd'")
+    for mark in ("iscrowd", "ignore"):
+        if entry.get(mark, 0) not in (0, 1):
+            raise BrokenFile(f"has {entry[mark]!r} for '{mark}'")
     name, crowd = categories[entry["category_id"]], bool(entry.get("iscrowd", 0))
     return AnnotatedObject(name, inside, False, crowd, is_clipped(ends, inside))
 

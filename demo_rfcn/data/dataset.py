@@ -138,8 +138,12 @@ class DetectionSet(mx.gluon.data.Dataset):
         names = Counter(each.name for image, *_ in checked for each in image.objects)
         self.annotated_classes |= set(names)
         self.classes = self.classes or tuple(sorted(self.annotated_classes))
+        duplicates: dict[str, int] = {}
         for image, header, boxes, digest in checked:
-            pairs = [(o, box) for o, box in zip(image.objects, boxes) if o.name in self.classes]
+            objects = {(o.name, *box, o.crowd): (o, box) for o, box in zip(image.objects, boxes)}
+            if len(objects) < len(boxes):
+                duplicates[image.path.name] = len(boxes) - len(objects)
+            pairs = [(o, box) for o, box in objects.values() if o.name in self.classes]
             rows = [(*b, self.classes.index(o.name), o.difficult or o.crowd) for o, b in pairs]
             labels = np.array(rows, np.float32).reshape(-1, 6)
             crowd = np.array([o.crowd for o, _ in pairs], bool)
@@ -148,6 +152,10 @@ class DetectionSet(mx.gluon.data.Dataset):
             self.samples.append(Sample(image.name, path, header, labels, crowd, digest, clipped))
         self._note_classes(names)
         self._note_readings(readings)
+        if duplicates:
+            count = f"{plural(sum(duplicates.values()), 'object')} of {self}"
+            where = first_names([*duplicates])
+            self.notes.append(f"{count} left out, annotated twice with one box: {where}")
 
     def _note_classes(self, names: Counter[str]) -> None:
         for _, group in groupby(sorted(self.annotated_classes, key=str.lower), key=str.lower):

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -29,10 +29,12 @@ SUFFIXES = (
 
 _END = b"\xff\xd9"
 _PNG_END = b"IEND\xaeB`\x82"
+#: Largest value of a grey image with more than 8 bits, and the factor that makes them 8 bits.
+_RANGES = {1: 255.0, 255: 1.0, 4095: 1 / 16, 65535: 1 / 256}
 # Within compressed data, ff stands before 00 or before the number of a restart; before another
 # marker it may be repeated.
 _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")
-_ORIENTATION = 0x112
+_ORIENTATION, _BITS_PER_SAMPLE = 0x112, 0x102
 
 
 def has_suffix(path: Path) -> bool:
@@ -41,11 +43,15 @@ def has_suffix(path: Path) -> bool:
 
 
 class Header(NamedTuple):
-    """Format, width and height of the stored pixels, and EXIF orientation, 1 (upright) to 8."""
+    """Format, width and height of the stored pixels, and EXIF orientation, 1 (upright) to 8.
+
+    `limit` is the end of the range of the stored values: 255, or one of `_RANGES`.
+    """
 
     format: str
     size: tuple[int, int]
     orientation: int
+    limit: int = 255
 
     @property
     def upright(self) -> tuple[int, int]:
@@ -116,12 +122,55 @@ def check_image(path: Path) -> Header:
         if header.format in ("JPEG", "MPO"):
             if is_truncated_jpeg(path):
                 raise BrokenFile(f"{path} is truncated")
-        elif header.format == "PNG":
+        elif header.format == "PNG" and not _has_more_bits(image):
             if not _ends_with(path, _PNG_END):
                 image.verify()
         else:
             image.load()
-    return header
+        return header._replace(limit=_find_limit(path, image))
+
+
+def _has_more_bits(image: Image.Image) -> bool:
+    """Return whether an image has one channel of 16 bits, of 32 bits or of floats."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _find_limit(path: Path, image: Image.Image) -> int:
+    """Return the end of the range of the stored values; raise BrokenFile if they fit none.
+
+    Files do not say which part of 16 or 32 bits is used: the smallest usual range that holds the
+    values is taken. Only floats may be fractions. Pillow divides the values of a TIFF with three
+    channels of 16 bits by 256, which leaves nothing of 12 bits.
+    """
+    if not _has_more_bits(image):
+        bits = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, (8,))
+        if max(bits) == 16 and np.asarray(image).max() < 16:
+            raise BrokenFile(f"{path} has 12 of 16 bits in three channels, expected 8 or all 16")
+        return 255
+    values = np.asarray(image)
+    low, high = values.min(), values.max()
+    for limit in _RANGES:
+        if low >= 0 and high <= limit and (limit > 1 or image.mode == "F"):
+            return limit
+    ranges = "0 to 1 (floats), 255, 4095 or 65535"
+    raise BrokenFile(f"{path} has values from {low:g} to {high:g}, expected {ranges}")
+
+
+def find_files(folder: Path, accepts: Callable[[Path], bool]) -> list[Path]:
+    """Return the accepted files in a folder and its subfolders, in order of their paths.
+
+    Links to folders are followed; a folder that is reached twice counts once.
+    """
+    found, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [path for path in (Path(place, name) for name in names) if accepts(path)]
+    return sorted(found)
 
 
 class Reading(Enum):
@@ -179,8 +228,8 @@ def orient_pixels(image: np.ndarray, orientation: int) -> np.ndarray:
 def read_image(path: Path, header: Header) -> np.ndarray:
     """Read the pixels of an image file, (H, W, 3) uint8, RGB, upright."""
     with _open_image(path) as image:
-        if image.mode.startswith("I"):  # Pillow would clip 16 bits to 255
-            grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
+        if _has_more_bits(image):  # Pillow would clip the values to 255
+            grey = (np.asarray(image) * np.float32(_RANGES[header.limit])).astype(np.uint8)
             pixels = np.repeat(grey[..., None], 3, axis=2)
         else:
             pixels = np.asarray(image.convert("RGB"))

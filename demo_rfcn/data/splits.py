@@ -13,8 +13,8 @@ from ..errors import InputError
 from .dataset import DIFFICULT, DetectionSet, ImageKey, Sample, plural
 
 PURPOSES = ("train", "val", "test")
-#: Folders of the purposes in exports with one folder per split.
-SPLIT_FOLDERS = {"train": ("train",), "val": ("valid", "val", "validation"), "test": ("test",)}
+#: Names of the purposes in exports: of folders, lists and files, in any case.
+SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 #: The options that locate the files of a data set.
 LOCATION = ("dataset_root", "train_annotations", "train_images", "val_annotations", "val_images")
 
@@ -100,6 +100,15 @@ def folder_name(location: Mapping[str, str]) -> str:
     """Return the name of the folder of a location: the root, or the images of a COCO file."""
     names = ("dataset_root", "val_images", "train_images")
     return Path(next(location[name] for name in names if name in location)).name
+
+
+def find_split_folders(root: Path) -> dict[str, list[Path]]:
+    """Return the folders of each purpose in the folder of an export with one folder per split."""
+    folders = sorted(filter(Path.is_dir, root.glob("*")))
+    return {
+        purpose: [path for path in folders if path.name.lower() in names]
+        for purpose, names in SPLIT_NAMES.items()
+    }
 
 
 def split_dataset(

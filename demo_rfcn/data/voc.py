@@ -12,11 +12,30 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from ..errors import BrokenFile, InputError
-from .dataset import AnnotatedImage, AnnotatedObject, DetectionSet, clip_box, is_clipped
-from .images import check_exists, has_suffix
-from .splits import SPLIT_FOLDERS, Source
+from .dataset import (
+    AnnotatedImage,
+    AnnotatedObject,
+    DetectionSet,
+    clip_box,
+    first_names,
+    is_clipped,
+    plural,
+)
+from .images import check_exists, find_files, has_suffix
+from .splits import SPLIT_NAMES, Source, find_split_folders
 
 LISTS = Path("ImageSets", "Main")
+#: Folders of images next to Annotations; the second one is Label Studio's.
+IMAGE_FOLDERS = ("JPEGImages", "images")
+#: The beginning of CVAT's labelmap.txt.
+_LABEL_MAP = b"# label:color_rgb"
+#: Tools whose corners are edges that count from 0, and what stands in all their XML files.
+_TOOLS = {
+    "Label Studio": (b"<owner>", b"<name>Label Studio</name>"),
+    "labelImg": (b"<path>", b"<database>Unknown</database>"),
+}
+#: A corner that may be below 1, where VOC begins to count.
+_LOW_CORNER = re.compile(rb"<[xy]min>\s*([-+]?0?[.0][^<]*|-[^<]*)<")
 
 
 class VocLists(NamedTuple):
@@ -24,12 +43,14 @@ class VocLists(NamedTuple):
 
     `lists` are pairs: a year (for the folder VOC<year>) or a folder, and the name of a list in
     ImageSets/Main, or None for all images that have an annotation. Objects of other classes are
-    left out if `open_classes`; otherwise their file is broken.
+    left out if `open_classes`; otherwise their file is broken. `from_zero` says why corners are
+    edges that count from 0; if it is empty, they are the first and the last pixel, from 1 on.
     """
 
     root: Path
     lists: tuple[tuple[int | str, str | None], ...]
     open_classes: bool
+    from_zero: str = ""
 
     def read(self, classes: Sequence[str]) -> DetectionSet:
         """Read the annotations; raise InputError if a folder or list is missing or empty."""
@@ -38,10 +59,12 @@ class VocLists(NamedTuple):
         titles = [f"{f.resolve().name} {name or ''}".strip() for f, name in zip(folders, names)]
         dataset = DetectionSet(" and ".join(titles), classes)
         dataset.annotated_classes = set()
+        if self.from_zero:
+            dataset.notes.append(f"boxes of {dataset} count from 0, VOC's from 1: {self.from_zero}")
         images: list[AnnotatedImage] = []
         for folder, (at, name) in zip(folders, self.lists):
             allowed = None if self.open_classes else classes
-            for image in _read_folder(dataset, folder, name, allowed):
+            for image in _read_folder(dataset, folder, name, allowed, not self.from_zero):
                 images.append(image if at == "." else image._replace(name=f"{at}/{image.name}"))
         dataset.add_checked(images)
         return dataset
@@ -49,36 +72,85 @@ class VocLists(NamedTuple):
 
 def find_sources(root: Path) -> dict[str, Source | None] | None:
     """Return the lists of a VOC-like folder by purpose; None if it is not one."""
-
-    def source(folder: str, name: str | None) -> Source:
-        return VocLists(root, ((folder, name),), open_classes=True)
-
+    lists: dict[str, tuple[str, str | None] | None] = {}
     if _has_xml(root) or any((root / part).is_dir() for part in ("JPEGImages", "Annotations")):
-        names = {path.stem for path in (root / LISTS).glob("*.txt")}
-        order = ("train", "trainval") if "val" in names else ("trainval", "train")
-        return {
-            "train": source(".", next((name for name in order if name in names), None)),
-            "val": source(".", "val") if "val" in names else None,
-            "test": source(".", "test") if "test" in names else None,
-        }
-    found: dict[str, Source | None] = {}
-    for purpose, folders in SPLIT_FOLDERS.items():
-        present = (folder for folder in folders if _has_xml(root / folder))
-        found[purpose] = next((source(folder, None) for folder in present), None)
-    return found if found["train"] else None
+        names = {path.stem.lower(): path.stem for path in (root / LISTS).glob("*.txt")}
+        has_val = any(name in names for name in SPLIT_NAMES["val"])
+        train = ("train", "trainval") if has_val else ("trainval", "train")
+        for purpose, order in {**SPLIT_NAMES, "train": train}.items():
+            listed = [names[name] for name in order if name in names]
+            lists[purpose] = (".", listed[0]) if listed else None
+        lists["train"] = lists["train"] or (".", None)
+        annotations = [*find_files(root / "Annotations", _is_xml), *root.iterdir()]
+    else:
+        annotations = []
+        for purpose, folders in find_split_folders(root).items():
+            folder = next(filter(_has_xml, folders), None)
+            lists[purpose] = (folder.name, None) if folder else None
+            annotations += folder.iterdir() if folder else []
+        if not lists["train"]:
+            return None
+    from_zero = _counts_from_zero(root, annotations)
+    return {
+        purpose: VocLists(root, (pair,), open_classes=True, from_zero=from_zero) if pair else None
+        for purpose, pair in lists.items()
+    }
 
 
 def _has_xml(folder: Path) -> bool:
-    return any(folder.glob("*.[xX][mM][lL]"))
+    return any(map(_is_xml, folder.glob("*")))
+
+
+def _is_xml(path: Path) -> bool:
+    return path.suffix.lower() == ".xml"
+
+
+def _counts_from_zero(root: Path, annotations: Sequence[Path]) -> str:
+    """Return what shows that corners are edges that count from 0; "" if nothing does.
+
+    CVAT, Label Studio and labelImg write edges. VOC's pixels count from 1, so a corner below 1 is
+    of another tool that counts from 0, and so are all files of the data set.
+    """
+    label_map = root / "labelmap.txt"
+    if label_map.is_file() and label_map.read_bytes().startswith(_LABEL_MAP):
+        return "CVAT wrote them (labelmap.txt)"
+    present = [name for name in ("Annotations", *IMAGE_FOLDERS) if (root / name).is_dir()]
+    if present == ["Annotations", "images"]:
+        return "Label Studio wrote them (folders images and Annotations)"
+    low = []
+    for path in filter(Path.is_file, filter(_is_xml, annotations)):
+        content = path.read_bytes()
+        for tool, marks in _TOOLS.items():
+            if all(mark in content for mark in marks):
+                return f"{tool} wrote them ({path.name})"
+        if any(map(_is_below_one, _LOW_CORNER.findall(content))):
+            low.append(path.name)
+    return f"{plural(len(low), 'file')} with a corner below 1 ({first_names(low)})" if low else ""
+
+
+def _is_below_one(text: bytes) -> bool:
+    try:
+        return float(text) < 1
+    except ValueError:
+        return False
 
 
 def _read_folder(
-    dataset: DetectionSet, folder: Path, list_name: str | None, allowed: Sequence[str] | None
+    dataset: DetectionSet,
+    folder: Path,
+    list_name: str | None,
+    allowed: Sequence[str] | None,
+    from_one: bool,
 ) -> Iterator[AnnotatedImage]:
-    """Yield the images of a list, or all that have an annotation."""
+    """Yield the images of a list, or all that have an annotation; see `read_annotation`."""
     list_path = folder / LISTS / f"{list_name}.txt"
-    image_folder, annotation_folder = folder / "JPEGImages", folder / "Annotations"
-    if not image_folder.exists() and not annotation_folder.exists() and _has_xml(folder):
+    annotation_folder = folder / "Annotations"
+    image_folder = next(
+        (folder / name for name in IMAGE_FOLDERS if (folder / name).exists()),
+        folder / IMAGE_FOLDERS[0],
+    )
+    is_flat = not image_folder.exists() and not annotation_folder.exists() and _has_xml(folder)
+    if is_flat:
         image_folder = annotation_folder = folder  # as labelImg writes them
         if inner := [path.name for path in sorted(folder.iterdir()) if _has_xml(path)]:
             dataset.notes.append(f"folders in {folder} are not read: {first_names(inner)}")
@@ -87,8 +159,8 @@ def _read_folder(
         if not path.exists():
             layout = "a VOC layout with JPEGImages, Annotations and ImageSets/Main"
             raise InputError(f"dataset: {path} is missing; expected {layout} in {folder}")
-    images = _files_by_stem(image_folder, has_suffix)
-    annotations = _files_by_stem(annotation_folder, lambda path: path.suffix.lower() == ".xml")
+    images = _files_by_name(image_folder, has_suffix, is_flat)
+    annotations = _files_by_name(annotation_folder, _is_xml, is_flat)
     if list_name:
         known = {*images, *annotations}
         names = [_resolve_listed_name(line, known) for line in read_list(list_path)]
@@ -107,7 +179,7 @@ def _read_folder(
         errors: list[str] = []
         file_name = ""
         try:
-            size, objects, file_name = read_annotation(xml, allowed)
+            size, objects, file_name = read_annotation(xml, allowed, from_one)
         except BrokenFile as error:
             errors.append(str(error))
         path, *twins = _find_images(image_folder, images, name, file_name)
@@ -128,19 +200,23 @@ def _find_images(
     They are the images with the name of the XML file; if one of them is its <filename>, only that
     one. If there is no such image, its <filename> may have any name.
     """
+    file = Path(file_name).name
     found = images.get(name, [])
-    named = [path for path in found if path.name == file_name]
-    if not found and file_name:
-        named = [path for path in images.get(Path(file_name).stem, []) if path.name == file_name]
+    named = [path for path in found if path.name == file]
+    if not found and file:
+        sibling = (Path(name).parent / Path(file).stem).as_posix()
+        named = [path for path in images.get(sibling, []) if path.name == file]
     return named or found or [folder / f"{name}.jpg"]
 
 
-def _files_by_stem(folder: Path, accepts: Callable[[Path], bool]) -> dict[str, list[Path]]:
-    """Return the accepted files of a folder by their names without endings."""
+def _files_by_name(
+    folder: Path, accepts: Callable[[Path], bool], is_flat: bool
+) -> dict[str, list[Path]]:
+    """Return the accepted files by their names without endings, subfolders included unless flat."""
+    paths = sorted(filter(accepts, folder.iterdir())) if is_flat else find_files(folder, accepts)
     found: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        if accepts(path):
-            found.setdefault(path.stem, []).append(path)
+    for path in paths:
+        found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), []).append(path)
     return found
 
 
@@ -175,12 +251,13 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def read_annotation(
-    path: Path, classes: Sequence[str] | None
+    path: Path, classes: Sequence[str] | None, from_one: bool = True
 ) -> tuple[tuple[float, float], list[AnnotatedObject], str]:
     """Read the XML file of an image: its width and height in pixels, its objects, its file name.
 
-    <difficult>, <truncated>, <pose> and <filename> may be absent. Boxes are clipped by
-    `clip_box`. `classes` are the names that an object may have; any if None.
+    <difficult>, <truncated>, <pose> and <filename> may be absent. Corners are the first and the
+    last pixel, which count from 1, or edges if not `from_one`. Boxes are clipped by `clip_box`.
+    `classes` are the names that an object may have; any if None.
     """
     check_exists(path)
     try:
@@ -193,14 +270,17 @@ def read_annotation(
         width, height = _number(entry, "width"), _number(entry, "height")
         if min(width, height) < 1:
             raise BrokenFile(f"gives {width:g} x {height:g} as <size>, expected at least 1 x 1")
-        found = [_object(entry, width, height, classes) for entry in root.iter("object")]
+        found = [_object(o, (width, height), classes, from_one) for o in root.iter("object")]
     except BrokenFile as error:
         raise BrokenFile(f"{path} {error}") from error
     return (width, height), found, (root.findtext("filename") or "").strip()
 
 
 def _object(
-    entry: ElementTree.Element, width: float, height: float, classes: Sequence[str] | None
+    entry: ElementTree.Element,
+    size: tuple[float, float],
+    classes: Sequence[str] | None,
+    from_one: bool,
 ) -> AnnotatedObject:
     name = (_child(entry, "name").text or "").strip()
     if not name or (classes is not None and name not in classes):
@@ -210,12 +290,15 @@ def _object(
     corners = [_number(bounds, tag) for tag in ("xmin", "ymin", "xmax", "ymax")]
     described = "of '{}' from ({:g}, {:g}) to ({:g}, {:g})".format(name, *corners)
     xmin, ymin, xmax, ymax = corners
-    box = [xmin - 1, ymin - 1, xmax, ymax]  # VOC names the first and the last pixel, from 1
-    inside = clip_box(box, (width, height))
-    if xmin > xmax or ymin > ymax:
-        raise BrokenFile(f"has a box {described}, expected xmin <= xmax and ymin <= ymax")
+    first = 1 if from_one else 0
+    box = [xmin - first, ymin - first, xmax, ymax]
+    inside = clip_box(box, size)
+    shortest = min(xmax - xmin, ymax - ymin)
+    if shortest < 0 or (shortest == 0 and not from_one):
+        below = "<=" if from_one else "<"
+        raise BrokenFile(f"has a box {described}, expected xmin {below} xmax and ymin {below} ymax")
     if inside is None:
-        limits = f"within (1, 1) to ({width:g}, {height:g})"
+        limits = "within ({0}, {0}) to ({1:g}, {2:g})".format(first, *size)
         raise BrokenFile(f"has a box {described}, expected {limits}")
     difficult = (entry.findtext("difficult") or "").strip().lower() in ("1", "true")
     return AnnotatedObject(name, inside, difficult, clipped=is_clipped(box, inside))

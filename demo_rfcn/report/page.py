@@ -68,7 +68,7 @@ def write_report(folder: Path, summary: dict) -> Path:
     """Write report.html in the folder of the pictures that a summary names; see `evaluate`."""
     test, config = summary["test"], summary["config"]
     names = [name for name in _COLUMNS if name in test]
-    rows = {"mean": test, **test["per_class"]}
+    rows = [("mean", test), *test["per_class"].items()]  # a class may have the name "mean"
     parts = [
         f"<p>{escape(config['network'])} backbone, {escape(config['head'])} head, "
         f"k = {config['k']}, checkpoint of step {summary['checkpoint_step']} of "
@@ -77,10 +77,7 @@ def write_report(folder: Path, summary: dict) -> Path:
         "<h2>Average precision</h2>",
         _table(
             ["class", *(_COLUMNS[name] for name in names)],
-            (
-                [cls, *(format_score(values.get(name)) for name in names)]
-                for cls, values in rows.items()
-            ),
+            ([cls, *(format_score(values.get(name)) for name in names)] for cls, values in rows),
         ),
         "<h2>Recall of the proposals</h2>",
         _table(

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.font_manager import FontProperties
+from matplotlib.ft2font import FT2Font
 from matplotlib.patches import Rectangle
 
 from ..data.dataset import DetectionSet
@@ -18,6 +23,7 @@ from ..predictor import Detection
 
 plt.switch_backend("agg")
 plt.rcParams["figure.dpi"] = 110
+MAX_PIXELS = 1000  # of a side of a drawn image: those of 9 inches
 
 
 def class_colours(count: int) -> list[tuple[float, ...]]:
@@ -26,9 +32,46 @@ def class_colours(count: int) -> list[tuple[float, ...]]:
 
 
 def show_image(axis: Axes, image: np.ndarray) -> None:
-    """Draw an image (H, W, 3); coordinates are edges of its pixels, as those of boxes."""
+    """Draw an image (H, W, 3); coordinates are edges of its pixels, as those of boxes.
+
+    A photograph is scaled before Matplotlib colours each of its pixels.
+    """
     height, width = image.shape[:2]
+    scale = MAX_PIXELS / max(height, width)
+    if scale < 1:
+        size = max(round(scale * width), 1), max(round(scale * height), 1)
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     axis.imshow(image, extent=(0, width, height, 0))
+
+
+def class_label(classes: Sequence[str], cls: int) -> tuple[str, FontProperties]:
+    """Return the name of a class as the pictures write it, and a font that has its characters.
+
+    The name is "class <index>" if no font that is installed has them.
+    """
+    font = find_font(frozenset(classes[cls]))
+    # Matplotlib takes text between two dollars for a formula.
+    return (classes[cls].replace("$", r"\$"), font) if font else (f"class {cls}", FontProperties())
+
+
+@lru_cache(maxsize=None)
+def find_font(characters: frozenset[str]) -> FontProperties | None:
+    """Return a font that has some characters and those of scores, if possible the default one."""
+    needed = characters.union("0123456789. ")
+    default = font_manager.findfont(FontProperties())
+    fonts = font_manager.fontManager.ttflist
+    # "Last Resort", which Matplotlib brings along, has the same box for each character.
+    others = [f for f in fonts if f.style == "normal" and not f.name.startswith("Last Resort")]
+    # Plain and sans-serif ones come first.
+    others.sort(key=lambda entry: (entry.weight != 400, "Sans" not in entry.name, entry.fname))
+    for path in dict.fromkeys([default, *(entry.fname for entry in others)]):
+        try:
+            has_all = all(FT2Font(path).get_char_index(ord(each)) for each in needed)
+        except (OSError, RuntimeError):  # removed since Matplotlib made its list, or damaged
+            continue
+        if has_all:
+            return FontProperties(fname=path)
+    return None
 
 
 def frame(
@@ -66,10 +109,12 @@ def draw_detections(
     height, width = image.shape[:2]
     for cls, score, (x1, y1, x2, _) in reversed(kept):
         left = x1 + x2 < width
+        name, font = class_label(classes, cls)
         axis.text(
             np.clip(x1 if left else x2, 0, width),
             max(y1, 0),
-            f"{classes[cls]} {score:.2f}",
+            f"{name} {score:.2f}",
+            fontproperties=font,
             fontsize=fontsize,
             color=text_colour(colours[cls]),
             horizontalalignment="left" if left else "right",

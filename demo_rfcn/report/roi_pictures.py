@@ -16,7 +16,7 @@ from ..data.dataset import BOTTOM_RIGHT, BOX, CLASS, DIFFICULT, TOP_LEFT, Detect
 from ..data.loader import load_image, normalise
 from ..data.splits import choose_indices
 from ..model import RFCN, end_at_last_pixel
-from .pictures import frame, grid, show_image, write
+from .pictures import class_label, frame, grid, show_image, write
 
 
 def votes(
@@ -87,7 +87,7 @@ def score_maps(
     maps, pooled, probability = votes(net, image, rois)
     maps, pooled, probability = maps[cls + 1], pooled[:, cls + 1], probability[:, cls + 1]
     limit = max(np.percentile(np.abs(maps), 99.8), np.abs(pooled).max(), 1e-6)
-    k, name = net.config.k, net.config.classes[cls]
+    k, (name, font) = net.config.k, class_label(net.config.classes, cls)
     shades = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     pictured = list(range(k)) if k <= 4 else [0, k // 2, k - 1]
 
@@ -123,10 +123,12 @@ def score_maps(
             ink = "white" if abs(vote) > 0.6 * limit else "black"
             axis.text(j, i, f"{vote:.1f}", color=ink, **style)
         votes_title = f"the {k} x {k} votes: mean {pooled[row].mean():.2f},"
-        axis.set_title(f"{votes_title}\nP({name}) = {probability[row]:.3f}")
+        title = f"{votes_title}\nP({name}) = {probability[row]:.3f}"
+        axis.set_title(title, fontproperties=font, fontsize=axis.title.get_fontsize())
         axis.set(xticks=[], yticks=[])
     bar = figure.colorbar(mesh, cax=figure.add_subplot(outer[:, 3]))
-    bar.set_label(f"score of {name}")
+    size = bar.ax.yaxis.label.get_fontsize()
+    bar.set_label(f"score of {name}", fontproperties=font, fontsize=size)
     write(figure, path)
     return {"good": float(probability[0]), "shifted": float(probability[1])}
 

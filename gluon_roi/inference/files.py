@@ -8,10 +8,9 @@ from typing import Any, Mapping, Sequence
 
 import mxnet as mx
 
+from ..checkpoint import PREFIXES, by_name
 from ..files import read_parameters
 from .convert import Converted, convert
-
-_PREFIXES = ("arg:", "aux:")
 
 
 def parameters_of(params: Any, shapes: Any, inference: bool) -> dict[str, mx.nd.NDArray]:
@@ -42,11 +41,8 @@ def convert_symbol(
     winograd: bool,
 ) -> Converted:
     """Convert a symbol. Names keep the prefixes arg: and aux: if `params` has them."""
-    has_prefixes = any(name.startswith(_PREFIXES) for name in params)
-    values = {
-        name.split(":", 1)[-1] if name.startswith(_PREFIXES) else name: value
-        for name, value in params.items()
-    }
+    has_prefixes = any(name.startswith(PREFIXES) for name in params)
+    values = by_name("optimize: params", params)
     inputs = [name for name in symbol.list_inputs() if name not in values]
     for name in shapes:
         if name not in inputs:

@@ -180,7 +180,7 @@ class Graph:
         self.constants: dict[str, np.ndarray] = {}
         self._node = Node("", "", {}, [], [])  # the node that is being translated
         self._names: set[str] = {""}
-        self._known: dict[tuple, Tensor] = {}
+        self._unnamed: dict[tuple, Tensor] = {}  # constants by their type, shape and bytes
 
     @contextlib.contextmanager
     def translating(self, node: Node) -> Iterator[None]:
@@ -214,9 +214,9 @@ class Graph:
             self.constants[name] = array
             return Tensor(self, name, array.dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = self.constant(array, "constant")
-        return self._known[key]
+        if key not in self._unnamed:
+            self._unnamed[key] = self.constant(array, "constant")
+        return self._unnamed[key]
 
     def constant_for(self, name: str, value: np.ndarray) -> str:
         """The name of a constant that replaces a tensor; a weight keeps the tensor's name."""
@@ -306,8 +306,10 @@ class Node:
     inputs : list of Tensor
     shapes, dtypes : list
         Shapes and types of the inputs.
-    known : list
+    static_shapes : list
         Shapes of the inputs, with None for dynamic sizes.
+    trials : list
+        For each input, its shapes for several sizes of the dynamic axes of the model.
     out_shapes, out_dtypes : list
         Shapes and types of the visible outputs.
     out_sizes : list
@@ -318,7 +320,8 @@ class Node:
         self.op, self.name = op, name
         self.inputs = [entry.tensor for entry in inputs]
         self.shapes = [entry.shape for entry in inputs]
-        self.known = [entry.known for entry in inputs]
+        self.static_shapes = [entry.static_shape for entry in inputs]
+        self.trials = [entry.trials for entry in inputs]
         self.dtypes = [entry.dtype for entry in inputs]
         self.out_shapes = [entry.shape for entry in outputs]
         self.out_dtypes = [entry.dtype for entry in outputs]
@@ -383,10 +386,32 @@ class Node:
         if self.dtype.kind != "f":
             raise self.refusal(f"{self.dtype} data have no translation")
 
+    def expect_equal_sizes(self, axis: int, *places: int, other_axis: int = 0) -> None:
+        """Reject a node unless an axis of the first input has the size of an axis of other inputs.
+
+        For operators that do not compare them in MXNet, and read beyond the smaller array.
+        """
+        for place in places:
+            name, needed = self.inputs[place].name, self.shapes[place][other_axis]
+            if self.shapes[0][axis] != needed:
+                raise self.refusal(
+                    f"axis {axis} of the data has size {self.shapes[0][axis]}, expected {needed}, "
+                    f"the size of {name}"
+                )
+            word, other = (
+                "dynamic" if len({shape[n] for shape in self.trials[m]}) > 1 else "static"
+                for m, n in ((0, axis), (place, other_axis))
+            )
+            if word != other:
+                raise self.refusal(
+                    f"axis {axis} of the data is {word}, but {name}, which must have its size, is "
+                    f"{other}"
+                )
+
     def with_inputs(self, *places: int) -> Node:
         """The same node with some of its inputs."""
         part = copy.copy(self)
-        for field in ("inputs", "shapes", "known", "dtypes"):
+        for field in ("inputs", "shapes", "static_shapes", "trials", "dtypes"):
             setattr(part, field, [getattr(self, field)[place] for place in places])
         return part
 

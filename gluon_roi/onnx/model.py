@@ -13,7 +13,7 @@ import onnx
 
 from ..bridge.symbol_json import symbol_content
 from . import roi, rules  # noqa: F401  (register their rules)
-from .dynamic_sizes import CREATIONS, creation_sizes, creations_last, shape_trials
+from .dynamic_sizes import CREATIONS, creation_sizes, creations_last
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
 from .kernels import warn_of_missing_kernels
@@ -27,12 +27,12 @@ def export_model(
     opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str]
 ) -> None:
     """Write a file; `names` are the names of its outputs."""
-    graph, inputs, outputs, known = _translate(opset, source, names)
-    inferred = _check_model(*graph.model(inputs, outputs), known)
+    graph, inputs, outputs, expected = _translate(opset, source, names)
+    inferred = _check_model(*graph.model(inputs, outputs), expected)
     outputs = simplify(graph, outputs, tensor_types(inferred))
     model, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(model, metadata)
-    warn_of_missing_kernels(_check_model(model, weights, known))
+    warn_of_missing_kernels(_check_model(model, weights, expected))
     save(model, weights, file)
 
 
@@ -44,7 +44,7 @@ def _translate(
     The shapes and dtypes are omitted if there are dynamic axes.
     """
     # A graph whose heads are all outputs of all nodes, followed by the outputs of the model.
-    symbol, arrays, free = source.symbol, source.arrays, source.free
+    symbol, arrays, dynamic = source.symbol, source.arrays, source.dynamic
     internals = symbol.get_internals()
     content = symbol_content(mx.sym.Group([internals, symbol]))
     nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
@@ -53,8 +53,6 @@ def _translate(
     graph = Graph(opset)
     graph.reserve([*source.shapes, *names])
     listed: dict[str, tuple] = {}
-    has_creations = any(node["op"] in CREATIONS for node in nodes)
-    trials = shape_trials(internals, source) if has_creations and any(free.values()) else []
     for number in creations_last(nodes):
         node = nodes[number]
         name = node["name"]
@@ -65,7 +63,7 @@ def _translate(
             elif name in source.shapes:
                 entry.tensor = Tensor(graph, name, entry.dtype)
                 shape = [
-                    f"{name}_{axis}" if axis in free.get(name, ()) else size
+                    f"{name}_{axis}" if axis in dynamic.get(name, ()) else size
                     for axis, size in enumerate(entry.shape)
                 ]
                 listed[name] = (name, entry.dtype, shape)
@@ -82,7 +80,7 @@ def _translate(
         mxnet_node = Node(node["op"], name, node.get("attrs", {}), sources, results)
         with graph.translating(mxnet_node):
             if mxnet_node.op in CREATIONS:
-                mxnet_node.out_sizes = creation_sizes(heads.index((number, 0)), entries, trials)
+                mxnet_node.out_sizes = creation_sizes(by_place[number, 0], entries)
             tensors = _translate_node(rule, graph, mxnet_node)
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
@@ -90,16 +88,16 @@ def _translate(
     outputs = []
     for name, head in zip(names, heads[len(entries) :]):
         entry = by_place[head]
-        shape = [None] * len(entry.shape) if any(free.values()) else list(entry.shape)
+        shape = [None] * len(entry.shape) if any(dynamic.values()) else list(entry.shape)
         if name in source.shapes and entry.tensor.name != name:
             raise ValueError(
                 f"onnx.export: output_names: another tensor has the name {name}, an input of the "
                 "model; give the output a different one"
             )
         outputs.append(((entry.tensor.name, name), entry.dtype, shape))
-    translated = [] if any(free.values()) else [entry for entry in entries if entry.tensor]
-    known = {entry.tensor.name: entry for entry in translated}
-    return graph, [listed[name] for name in source.shapes], outputs, known
+    translated = [] if any(dynamic.values()) else [entry for entry in entries if entry.tensor]
+    expected = {entry.tensor.name: entry for entry in translated}
+    return graph, [listed[name] for name in source.shapes], outputs, expected
 
 
 def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:
@@ -125,7 +123,7 @@ def _reason(op: str) -> str:
 
 
 def _check_model(
-    model: onnx.ModelProto, weights: dict[str, np.ndarray], known: dict[str, Entry]
+    model: onnx.ModelProto, weights: dict[str, np.ndarray], expected: dict[str, Entry]
 ) -> onnx.ModelProto:
     """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
 
@@ -150,7 +148,7 @@ def _check_model(
         reason = " ".join(str(error).split())
         raise RuntimeError(f"onnx.export: the exported graph is invalid: {reason}") from error
     for tensor in inferred.graph.value_info:
-        entry = known.get(tensor.name)
+        entry = expected.get(tensor.name)
         if entry is None:
             continue
         tensor_type = tensor.type.tensor_type

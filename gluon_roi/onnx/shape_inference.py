@@ -7,7 +7,7 @@ import contextlib
 import io
 import itertools
 import warnings
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from ..files import sentence
 
 _FLOAT32 = np.dtype("float32")
-#: Changes (factor, summand) of the sizes of dynamic axes.
+#: Changes (factor, summand) of the sizes of all dynamic axes. Many networks need multiples of a
+#: power of two or of the size of a part of the map; 10080 is a multiple of each number up to 10.
 _CHANGES = ((2, 64), (2, 0), (3, 0), (4, 0), (1, 64), (1, 10080))
 #: Maximum number of combinations of input dtypes to try.
 _TYPE_TRIES = 64
@@ -28,21 +29,35 @@ class Source(NamedTuple):
     arrays: dict[str, np.ndarray]  # parameters and auxiliary states
     shapes: dict[str, tuple]  # of the inputs, in their order
     types: dict[str, np.dtype]  # of the inputs, where given
-    free: dict[str, tuple]  # dynamic axes of the inputs
+    dynamic: dict[str, tuple]  # dynamic axes of the inputs
 
 
 class Entry:
-    """An output of an MXNet node: its shape, its type and its tensor in ONNX."""
+    """An output of an MXNet node, and its tensor in ONNX.
 
-    def __init__(self, shape: tuple, known: tuple, dtype: Any) -> None:
-        self.shape, self.known, self.dtype = shape, known, np.dtype(dtype)
+    Attributes
+    ----------
+    shape : tuple
+    trials : sequence of tuple
+        Shapes in the order of the trials, of which `shape` is the first.
+    static_shape : tuple
+        The shape, with None for dynamic sizes.
+    dtype : numpy.dtype
+    tensor : Tensor
+    """
+
+    def __init__(self, trials: Sequence[tuple], are_complete: bool, dtype: Any) -> None:
+        self.shape, self.trials, self.dtype = trials[0], trials, np.dtype(dtype)
+        self.static_shape = tuple(
+            sizes[0] if are_complete and len({*sizes}) == 1 else None for sizes in zip(*trials)
+        )
         self.tensor: Any = None
 
 
 def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     """Shape and type of every output of every node, as MXNet infers them."""
     sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
-    _, shapes, _ = call_inference(internals.infer_shape, "shapes", **sizes)
+    shapes = _infer_shapes(internals, sizes)
     if shapes is None:
         raise ValueError(
             "onnx.export: the shapes of the model cannot be inferred from input_shapes"
@@ -53,106 +68,153 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
         if name in source.shapes:
             known.setdefault(name, np.dtype("int32"))
     dtypes = _types(internals, known, [name for name in source.shapes if name not in known])
-    known_sizes = _known_sizes(internals, source, sizes, shapes)
-    return [Entry(*values) for values in zip(shapes, known_sizes, dtypes)]
+    trials, are_complete = _trials(internals, source, sizes, shapes)
+    return [Entry(shapes, are_complete, dtype) for shapes, dtype in zip(zip(*trials), dtypes)]
 
 
-def _known_sizes(internals: Any, source: Source, sizes: dict, shapes: list) -> list[tuple]:
-    """The shapes, with None for sizes that depend on dynamic axes."""
-    if not any(source.free.values()):
-        return [tuple(shape) for shape in shapes]
-    free = {(name, axis) for name in source.shapes for axis in source.free.get(name, ())}
+def _trials(
+    internals: Any, source: Source, sizes: dict, shapes: list[tuple]
+) -> tuple[list[list[tuple]], bool]:
+    """Shapes of all outputs of nodes, for several sizes of the dynamic axes.
+
+    Axes are changed one by one, or together with others if the model requires equal sizes, and
+    all together. Sizes that the model rejects are omitted.
+
+    Returns
+    -------
+    list
+        The shapes; the first ones are those without a change.
+    bool
+        Whether every dynamic axis has another size in one of them.
+
+    Raises
+    ------
+    ValueError
+        A dynamic axis is fixed by the graph or by another input.
+    """
+    dynamic = {(name, axis) for name in source.shapes for axis in source.dynamic.get(name, ())}
     # A removed label has the shape of the call that traced a block.
     found = dict(zip(internals.list_outputs(), shapes))
-    for name, axes in source.free.items():
+    for name, axes in source.dynamic.items():
         if axes and name not in sizes and name in found:
             sizes = {**sizes, name: found[name]}
-            free |= {(name, axis) for axis in axes}
-    changed = _with_sizes(sizes, free, 2, 64)
-    try:
-        _, others, _ = call_inference(internals.infer_shape, "shapes", **changed)
-    except ValueError:  # the model rejects these sizes, so any size may be dynamic
-        others = None
-        _check_may_vary(internals, source.shapes, sizes, free)
-    if others is None:
-        return [(None,) * len(shape) for shape in shapes]
-    return [
-        tuple(size if size == other else None for size, other in zip(*pair))
-        for pair in zip(shapes, others)
-    ]
+            dynamic |= {(name, axis) for axis in axes}
+    trials: list[list[tuple]] = [shapes]
+    changed: set[tuple[str, int]] = set()
+
+    def try_sizes(axes: set[tuple[str, int]], factor: int, summand: int) -> bool:
+        try:
+            accepted = _infer_shapes(internals, _with_sizes(sizes, axes, factor, summand))
+        except ValueError:
+            return False
+        if accepted is None:
+            return False
+        trials.append(accepted)
+        changed.update(axes)
+        return True
+
+    for name, axis in sorted(dynamic):
+        size = sizes[name][axis]
+        # Some layers map neighbouring sizes to the same size, and some clip large ones.
+        smaller, larger = (1, 2, 3, 4, size // 2, size - 1), (size + 1, size + 2, size + 3)
+        others = sorted({*smaller, *larger, 2 * size + 5} - {size, 0, -1})
+        if any([try_sizes({(name, axis)}, 0, other) for other in others]):
+            continue
+        equal = {(b, axis_b) for b, axis_b in dynamic if sizes[b][axis_b] == size}
+        pairs: list[set] = [{(name, axis), other_axis} for other_axis in sorted(equal)]
+        for together in [*pairs, equal]:
+            for other in others:
+                try_sizes(together, 0, other)
+    if dynamic and not any(try_sizes(dynamic, *change) for change in _CHANGES):
+        _check_dynamic(internals, source.shapes, sizes, dynamic)
+    return trials, changed == dynamic
 
 
-def _with_sizes(sizes: dict, axes: set[tuple[str, int]], factor: int, more: int) -> dict:
-    """Shapes in which the size n of each of these axes is changed to factor * n + more."""
+def _infer_shapes(internals: Any, sizes: dict) -> list[tuple] | None:
+    """Shapes of all outputs of nodes, for these shapes of variables; None if MXNet cannot tell.
+
+    Some operators, such as BatchNorm, replace the given shapes of their parameters: those are
+    returned as they were given.
+    """
+    _, shapes, _ = call_inference(internals.infer_shape, "shapes", **sizes)
+    names = internals.list_outputs()
+    return shapes and [sizes.get(name, shape) for name, shape in zip(names, shapes)]
+
+
+def _with_sizes(sizes: dict, axes: set[tuple[str, int]], factor: int, summand: int) -> dict:
+    """Shapes in which the size n of each of these axes is changed to factor * n + summand."""
     return {
         name: tuple(
-            factor * n + more if (name, axis) in axes else n for axis, n in enumerate(shape)
+            factor * n + summand if (name, axis) in axes else n for axis, n in enumerate(shape)
         )
         for name, shape in sizes.items()
     }
 
 
-def _check_may_vary(internals: Any, shapes: dict, sizes: dict, free: set[tuple[str, int]]) -> None:
+def _check_dynamic(
+    internals: Any, shapes: dict, sizes: dict, dynamic: set[tuple[str, int]]
+) -> None:
     """Raise ValueError if dynamic axes are fixed by another input or by the graph.
 
-    The model has rejected one choice of sizes, but may accept others: sizes of several inputs may
-    depend on each other, or must be multiples of a number.
+    The model has rejected all of _CHANGES along these axes, but may accept others: sizes of several
+    inputs may depend on each other, or must be multiples of a number.
 
     Parameters
     ----------
     shapes, sizes : dict
         The shapes of the inputs, and of the inputs and the parameters.
-    free : set of (name, axis)
+    dynamic : set of (name, axis)
     """
 
     def rejection(axes: set[tuple[str, int]]) -> ValueError | None:
         """The error for all of _CHANGES along these axes, or None if the model accepts one."""
         found = None
         for change in _CHANGES:
+            changed = _with_sizes(sizes, axes, *change)
             try:
-                call_inference(internals.infer_shape, "shapes", **_with_sizes(sizes, axes, *change))
+                call_inference(internals.infer_shape, "shapes", **changed)
                 return None
             except ValueError as error:
                 found = found or error
         return found
 
-    error = rejection(free)
+    error = rejection(dynamic)
     if error is None:
         return
     needed = {
         (name, axis)
         for name, shape in shapes.items()
         for axis, size in enumerate(shape)
-        if (name, axis) not in free
-        and any(axis == axis_b and size == shapes[b][axis] for b, axis_b in free)
+        if (name, axis) not in dynamic
+        and any(axis == axis_b and size == shapes[b][axis] for b, axis_b in dynamic)
     }
-    if needed and rejection(free | needed) is None:
+    if needed and rejection(dynamic | needed) is None:
         for entry in sorted(needed):
-            if rejection(free | (needed - {entry})) is None:
+            if rejection(dynamic | (needed - {entry})) is None:
                 needed -= {entry}
         name, axis = min(needed)
-        (a, *_) = sorted(b for b, axis_b in free if axis_b == axis)
+        (a, *_) = sorted(b for b, axis_b in dynamic if axis_b == axis)
         raise ValueError(
-            f"onnx.export: dynamic: axis {axis} of {a} cannot vary alone, because the model needs "
-            f"the same size along axis {axis} of {name}; let both vary, or neither"
+            f"onnx.export: dynamic: axis {axis} of {a} cannot be dynamic alone, because the model "
+            f"needs the same size along axis {axis} of {name}; make both dynamic, or neither"
         )
     reason = str(error).split(": ", 2)[2]
     # The batch axes alone, and with all first axes, which may have a number of rows per image.
-    first = {(name, axis) for name, axis in free if axis == 0}
+    first = {(name, axis) for name, axis in dynamic if axis == 0}
     for name, _ in sorted(first):
         batch = shapes[name][0]
         same = {(b, 0) for b, _ in first if shapes[b][0] == batch}
         if len(shapes[name]) >= 4 and rejection(same) and rejection(first):
             raise ValueError(
-                f"onnx.export: dynamic: axis 0 of {name} cannot vary, because the graph itself is "
-                f"made for a batch of {batch}: {reason}"
+                f"onnx.export: dynamic: axis 0 of {name} cannot be dynamic, because the graph "
+                f"itself is made for a batch of {batch}: {reason}"
             )
-    names = {name for name, _ in free}
+    names = {name for name, _ in dynamic}
     if len(names) == 1:
         (name,) = names
         raise ValueError(
-            f"onnx.export: dynamic: axes {sorted(axis for _, axis in free)} of {name} cannot vary, "
-            f"because the model fixes their sizes: {reason}"
+            f"onnx.export: dynamic: axes {sorted(axis for _, axis in dynamic)} of {name} cannot be "
+            f"dynamic, because the model fixes their sizes: {reason}"
         )
 
 

@@ -12,7 +12,8 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.symbol_json import Nodes, symbol_content
+from ..bridge.symbol_json import Nodes, parse_symbol, symbol_content
+from ..checkpoint import by_name
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.counting import count
 from ..switch.models import optimize
@@ -47,7 +48,7 @@ def source_of(
     if isinstance(model, mx.gluon.HybridBlock):
         if params is not None:
             raise ValueError("onnx.export: params is for a Symbol; a block has its own")
-        names = ["data"] if len(shapes) == 1 else [f"data{i}" for i in range(len(shapes))]
+        names = _input_names(model, len(shapes))
         symbol, values = _trace(model, input_shapes, iter(names))
         unused = set(names).difference(symbol.list_inputs())
         if unused:
@@ -77,12 +78,12 @@ def source_of(
         if name in used and name not in cuts
     }
     types = {name: _type_of(name, given) for name, given in zip(names, input_types or ())}
-    free = {
-        name: _free_axes(name, axes, shape)
+    dynamic_axes = {
+        name: _dynamic_axes(name, axes, shape)
         for name, axes, shape in zip(names, dynamic or (), shapes)
     }
     sizes = {name: shape for name, shape in zip(names, shapes) if name in used}
-    return Source(symbol, arrays, sizes, types, free)
+    return Source(symbol, arrays, sizes, types, dynamic_axes)
 
 
 def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[str]:
@@ -141,10 +142,12 @@ def named_inputs(
         )
     if isinstance(params, (str, os.PathLike)):
         params = read_parameters("onnx.export: params", params)
-    values = _by_name(_check_dict("params", params or {}, "names and arrays"))
+    order = _input_order(model)
+    values = by_name("onnx.export: params", _check_dict("params", params or {}, "names and arrays"))
     symbol = _part(model, cuts, outputs)
     without = {*values, *cuts, *_labels(symbol)}
     names = [name for name in symbol.list_inputs() if name not in without]
+    names.sort(key=order.index)
     duplicate = _duplicate(names)
     if duplicate is not None:
         raise ValueError(
@@ -152,6 +155,15 @@ def named_inputs(
             "input needs its own"
         )
     return symbol, values, names
+
+
+def _input_order(model: Any) -> list[str]:
+    """The variables of a symbol, or of the content of its file, in MXNet's order.
+
+    In a part of the model they may be first read in another order.
+    """
+    content = parse_symbol(model) if isinstance(model, str) else symbol_content(model)
+    return [node["name"] for node in content["nodes"] if node["op"] == "null"]
 
 
 def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any:
@@ -224,14 +236,6 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _by_name(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without the prefixes of a checkpoint, arg: and aux:."""
-    return {
-        name.split(":", 1)[-1] if name.startswith(("arg:", "aux:")) else name: value
-        for name, value in params.items()
-    }
-
-
 def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
     """The shapes in nested lists."""
     for shape in shapes:
@@ -273,7 +277,7 @@ def _type_of(name: str, given: Any) -> np.dtype:
     return found
 
 
-def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
+def _dynamic_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
     """The dynamic axes of an input."""
     if not isinstance(axes, (list, tuple, set, range)) or not all(
         isinstance(axis, (int, np.integer)) and axis in range(len(shape)) for axis in axes
@@ -283,6 +287,17 @@ def _free_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
             f"list of axes from 0 to {len(shape) - 1}"
         )
     return tuple(axes)
+
+
+def _input_names(block: Any, number: int) -> list[str]:
+    """Names for the inputs of a block that no parameter has."""
+    taken = {parameter.name for parameter in block.collect_params().values()}
+    prefix = "data"
+    while True:
+        names = [prefix] if number == 1 else [f"{prefix}{i}" for i in range(number)]
+        if taken.isdisjoint(names):
+            return names
+        prefix += "_"
 
 
 def _trace(block: Any, shapes: Sequence, names: Iterator[str]) -> tuple[Any, dict[str, Any]]:

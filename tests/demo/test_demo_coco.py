@@ -68,6 +68,10 @@ BROKEN = {
     "image-no-name": (entry("images", 5, coco_url=None, file_name=None), "None for 'file_name'"),
     "image-other-size": (entry("images", 5, width=9), "has 220 x 160 pixels, and its annotation"),
     "image-absent": (entry("images", coco_url="x/train2017/none.jpg"), "none.jpg is missing"),
+    "image-shared": (
+        entry("images", 5, coco_url="x/train2017/000000000010.jpg", width=160, height=200),
+        "train2017.json: 2 images have the file ",
+    ),
     "of-no-image": (entry("annotations", image_id=99), "annotations[0] is of image 99, which the"),
     "of-no-category": (entry("annotations", category_id=99), "annotations[0] is of category 99, "),
     "same-id": (entry("annotations", 1, id=1), "annotations[1] has the id of another annotation"),
@@ -80,6 +84,7 @@ BROKEN = {
         "annotations[0] has the box [100, 60, 200, 70], expected it within its image of 160 x 200",
     ),
     "area-text": (entry("annotations", area="large"), "annotations[0] has 'large' for 'area'"),
+    "ignore-text": (entry("annotations", ignore="0"), "annotations[0] has '0' for 'ignore'"),
     "annotation-text": (lambda content: content["annotations"].append("dog"), "for 'image_id'"),
 }
 
@@ -149,6 +154,32 @@ def test_notes_about_a_file(export, capsys):
     assert f"dataset: 1 box without area left out of {export.annotations}\n" in output
     assert [len(dataset) for dataset in opened(export, val=export)] == [len(KINDS) + 1] * 2
     assert "held back from" not in capsys.readouterr().out
+
+
+def test_objects_to_ignore_are_counted(export, tmp_path, capsys):
+    path = Path(shutil.copy(export.annotations, tmp_path))
+    edit(path, entry("annotations", 0, ignore=1))
+    edit(path, entry("annotations", 1, ignore=0))
+    (dataset,) = opened(CocoFiles(path, export.images))
+    assert sum(map(len, dataset.labels)) == len(KINDS) + 1 - 1
+    assert f"dataset: 1 object with 'ignore' left out of {path}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_category_that_groups_the_others_is_no_class(used, export, tmp_path):
+    """Roboflow writes one; it is a class if an object has it."""
+
+    def group(content: dict) -> None:
+        for category in content["categories"]:
+            category["supercategory"] = "things"
+        content["categories"].insert(0, {"id": 0, "name": "things", "supercategory": "none"})
+        if used:
+            content["annotations"][0]["category_id"] = 0
+
+    path = Path(shutil.copy(export.annotations, tmp_path))
+    edit(path, group)
+    (dataset,) = opened(CocoFiles(path, export.images))
+    assert dataset.classes == (("things",) if used else ()) + ("cup", "spoon")
 
 
 def test_perfect_detections_have_a_coco_ap_of_one(coco_root):

@@ -31,11 +31,11 @@ ROW = f"{40 / 96:.6f} {30 / 72:.6f} {40 / 96:.6f} {40 / 72:.6f}"
 NAMES = "names: [cup, spoon]\n"
 
 
-def write_yolo(root: Path, images: str, labels: str, count: int = 3) -> None:
-    """Write images and their rows, of the two classes by turns, into two folders."""
+def write_yolo(root: Path, images: str, labels: str, first: int = 0) -> None:
+    """Write three images and their rows, of the two classes by turns, into two folders."""
     for folder in (images, labels):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    for number in range(count):
+    for number in range(first, first + 3):
         Image.fromarray(picture(seed=number)).save(root / images / f"{number}.png")
         (root / labels / f"{number}.txt").write_text(f"{number % 2} {ROW}\n")
 
@@ -125,11 +125,59 @@ def test_names_of_images_are_the_same_in_every_spelling_of_the_folder(flat, monk
     )
 
 
-def test_a_list_of_images(flat):
-    (flat / "train.txt").write_text("./images/0.png\n./images/2.png\n")
-    (flat / "data.yaml").write_text(f"{NAMES}train: train.txt\n")
+def write_list(root: Path, *lines: str, name: str = "train") -> None:
+    """Write a list of images, and a data.yaml with all lists."""
+    (root / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    keys = "".join(f"{path.stem}: {path.name}\n" for path in root.glob("*.txt"))
+    (root / "data.yaml").write_text(f"{NAMES}{keys}")
+
+
+def test_lists_of_images(flat):
+    """Two lists divide one folder; a line may be a path on another machine."""
+    write_list(flat, "./images/0.png", "C:\\photos\\images\\2.png")
+    write_list(flat, "/home/me/photos/images/1.png", name="val")
+    assert names_of(flat, "train", "val") == [{"images/0.png", "images/2.png"}, {"images/1.png"}]
+
+
+def test_rows_with_keypoints_are_boxes(flat):
+    """Two or three numbers for each of twelve points, which are all in the upper left corner."""
+    for values in (2, 3):
+        (flat / "data.yaml").write_text(f"{NAMES}train: images\nkpt_shape: [12, {values}]\n")
+        points = " ".join(["0.01"] * 12 * values)
+        (flat / "labels" / "0.txt").write_text(f"0 {ROW} {points}\n1 {ROW}\n")
+        labels = open_dataset(VOC_LIKE, flat, "train").labels[0]
+        np.testing.assert_allclose(labels, [[*BOX, 0, 0], [*BOX, 1, 0]], atol=1e-4)
+
+
+def test_images_in_linked_folders_are_read(flat, tmp_path):
+    """A link back does not end in a loop, and is no second set of images."""
+    write_yolo(tmp_path / "disk", "images", "labels", first=3)
+    for part in ("images", "labels"):
+        (flat / part / "more").symlink_to(tmp_path / "disk" / part)
+    (flat / "images" / "loop").symlink_to(flat / "images")
+    found = {sample.name for sample in open_dataset(VOC_LIKE, flat, "train").samples}
+    folders = ("images", 0), ("images/more", 3)
+    assert found == {f"{name}/{first + n}.png" for name, first in folders for n in range(3)}
+
+
+def test_a_link_inside_the_folder_keeps_its_labels(flat):
+    """The labels of images/all are in labels/all, wherever the images are."""
+    (flat / "images").rename(flat / "pool")
+    (flat / "labels").rename(flat / "boxes")
+    for part, target in (("images", "pool"), ("labels", "boxes")):
+        (flat / part).mkdir()
+        (flat / part / "all").symlink_to(flat / target)
+    (flat / "data.yaml").write_text(f"{NAMES}train: images/all\n")
     dataset = open_dataset(VOC_LIKE, flat, "train")
-    assert [Path(sample.path).name for sample in dataset.samples] == ["0.png", "2.png"]
+    assert [sample.name for sample in dataset.samples] == [f"images/all/{n}.png" for n in range(3)]
+
+
+def test_rows_that_are_repeated_are_left_out(flat, capsys):
+    (flat / "labels" / "0.txt").write_text(f"0 {ROW}\n1 {ROW}\n0 {ROW}\n")
+    (labels, *_) = open_dataset(VOC_LIKE, flat, "train").labels
+    np.testing.assert_allclose(labels, [[*BOX, 0, 0], [*BOX, 1, 0]], atol=1e-4)
+    words = "dataset: 1 object of photos images left out, annotated twice with one box: 0.png\n"
+    assert words in capsys.readouterr().out
 
 
 def test_classes_without_yaml(flat):
@@ -224,6 +272,29 @@ WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: (root / "labels" / "1.txt").write_bytes(b"\xff\xfe\x00"),
         "labels/1.txt is not text in UTF-8",
     ),
+    "list": (
+        lambda root: write_list(root, "pictures/0.png", "pictures/1.png"),
+        "none of the 2 images of FOLDER/train.txt is there, the first would be FOLDER/pictures/0.p",
+    ),
+    "listed image": (
+        lambda root: write_list(root, "images/0.png", "images/none.png"),
+        "FOLDER/images/none.png is missing; --skip-broken continues without 1 of 2 images",
+    ),
+    "listed twice": (
+        lambda root: write_list(root, "images/0.png", "images/1.png", "images/0.png"),
+        "FOLDER/train.txt names images/0.png more than once",
+    ),
+    "keypoints": (
+        lambda root: (root / "data.yaml").write_text(f"{NAMES}train: images\nkpt_shape: 12\n"),
+        "data.yaml has kpt_shape 12, expected [points, 2 or 3]",
+    ),
+    "keypoint rows": (
+        lambda root: [
+            (root / "data.yaml").write_text(f"{NAMES}train: images\nkpt_shape: [2, 3]\n"),
+            (root / "labels" / "1.txt").write_text("0 0.25 0.5 0.5 0.5 0.5 1 0.25 1\n"),
+        ],
+        "expected a class, the 4 numbers of a box, and 6 of keypoints",
+    ),
     "nothing": (
         lambda root: [shutil.rmtree(root / "labels"), (root / "data.yaml").rename(root / "a")],
         "has none of the three forms: VOC (Annotations/*.xml and JPEGImages, or *.xml with the "
@@ -236,6 +307,7 @@ WRONG_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_wrong_yolo_folders_are_named(fault, flat, tmp_path, rejects):
     damage, words = WRONG_FOLDERS[fault]
     damage(flat)
+    words = words.replace("FOLDER", str(flat))
     rejects(train_arguments(flat, tmp_path / "run", *OWN), words)
 
 
@@ -266,56 +338,12 @@ def write_coco(path: Path, names: list[str]) -> None:
     path.write_text(json.dumps(content))
 
 
-COCO_LAYOUTS = {
-    # annotation file and folder of its images, for training and validation
-    "Roboflow": [
-        ("train/_annotations.coco.json", "train"),
-        ("valid/_annotations.coco.json", "valid"),
-    ],
-    "CVAT": [("annotations/instances_default.json", "images/default")],
-    "one file": [("result.json", "images")],
-    "COCO 2017": [
-        ("annotations/instances_train2017.json", "train2017"),
-        ("annotations/instances_val2017.json", "val2017"),
-    ],
-}
-
-
-@pytest.mark.parametrize("layout", COCO_LAYOUTS)
-def test_coco_folders_are_recognised(layout, tmp_path):
-    pytest.importorskip("pycocotools")
-    root = tmp_path / "photos"
-    for number, (file, folder) in enumerate(COCO_LAYOUTS[layout]):
-        names = [f"{number}-{n}.png" for n in range(3)]
-        write_coco(root / file, names)
-        (root / folder).mkdir(parents=True, exist_ok=True)
-        for seed, name in enumerate(names, start=10 * number):
-            Image.fromarray(picture(seed=seed)).save(root / folder / name)
-    train, val = names_of(root, "train", "val")
-    if len(COCO_LAYOUTS[layout]) == 2:
-        assert (train, val) == tuple({f"{number}-{n}.png" for n in range(3)} for number in (0, 1))
-    else:
-        assert train | val == {f"0-{n}.png" for n in range(3)} and len(val) == 1
-    dataset = open_dataset(VOC_LIKE, root, "train")
-    np.testing.assert_array_equal(dataset.labels[0], [[*BOX, 0, 0]])
-
-
-def test_two_coco_files_for_one_purpose_are_named(tmp_path, rejects):
-    for name in ("train_a.json", "train_b.json"):
+@pytest.mark.parametrize("names", ["train_a.json train_b.json", "train/a.json train/b.json"])
+def test_two_coco_files_for_one_purpose_are_named(names, tmp_path, rejects):
+    for name in names.split():
         write_coco(tmp_path / "photos" / name, ["a.png"])
-    words = "train_b.json may be the annotations for train: use --dataset coco --train-annotations"
+    words = "b.json may be the annotations for train: use --dataset coco --train-annotations"
     rejects(train_arguments(tmp_path / "photos", tmp_path / "run", *OWN), words)
-
-
-def test_voc_exports_with_one_folder_per_split(tmp_path):
-    for folder, count in (("train", 3), ("valid", 2)):
-        (tmp_path / folder).mkdir()
-        for number in range(count):
-            seed = number + 10 * count
-            Image.fromarray(picture(seed=seed)).save(tmp_path / folder / f"{number}.png")
-            annotation(tmp_path / folder / f"{number}.xml", (96, 72), [("cup", BOX)])
-    expected = [{"train/0", "train/1", "train/2"}, {"valid/0", "valid/1"}]
-    assert names_of(tmp_path, "train", "val") == expected
 
 
 @pytest.fixture
@@ -377,7 +405,7 @@ def test_a_square_image_that_is_turned_is_named(tmp_path, capsys):
 
 def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):
     """A typing error in a class, boxes that extend beyond, and the size after scaling."""
-    annotation(voc_flat / "1.xml", (96, 72), [("cupp", (-1, 0, 10, 10)), ("cup", (5, 5, 25, 25))])
+    annotation(voc_flat / "1.xml", (96, 72), [("cupp", (86, 0, 97, 10)), ("cup", (5, 5, 25, 25))])
     line = train_arguments(voc_flat, tmp_path / "run", *OWN, "--short", "36", "--max-size", "500")
     with pytest.raises(no_training):
         cli.main([*line, "--batch-size", "1", "--val-share", "0.01", "--seed", "1"])
@@ -395,6 +423,52 @@ def test_summary_before_training(voc_flat, tmp_path, no_training, capsys):
     train_set, held_back = (dataset.subset("", names) for names in ({"0", "2"}, {"1"}))
     first, second, *others = summarize(train_set, held_back, (36, 500))
     assert (second, [first, *others]) == ("no object to train on: cupp", summary)
+
+
+VOC_CORNERS = {
+    # in an XML file: whether corners count from 0, and what is printed
+    "plain": ({}, False, ""),
+    "zero": ({"<xmin>21<": "<xmin>0<"}, True, "1 file with a corner below 1 (1.xml)"),
+    "fraction": ({"<ymin>11<": "<ymin> 0.5 <"}, True, "1 file with a corner below 1 (1.xml)"),
+    "not below": ({"<ymin>11<": "<ymin>09.5<"}, False, ""),
+    "Label Studio": (
+        {"<size>": "<owner><name>Label Studio</name></owner><size>"},
+        True,
+        "Label Studio wrote them (1.xml)",
+    ),
+    "labelImg": (
+        {"<size>": "<path>/a.jpg</path><source><database>Unknown</database></source><size>"},
+        True,
+        "labelImg wrote them (1.xml)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VOC_CORNERS)
+def test_corners_that_count_from_0(case, voc_flat, capsys):
+    """All files of the folder are read alike, whichever of them shows the tool."""
+    changes, from_zero, reason = VOC_CORNERS[case]
+    text = (voc_flat / "1.xml").read_text()
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    (voc_flat / "1.xml").write_text(text)
+    first, _, last = open_dataset(VOC_LIKE, voc_flat, "train").labels
+    expected = [21, 11, 60, 50] if from_zero else [20, 10, 60, 50]
+    np.testing.assert_array_equal([first[0, :4], last[0, :4]], [expected, expected])
+    note = f"dataset: boxes of photos count from 0, VOC's from 1: {reason}\n"
+    assert (note in capsys.readouterr().out) == from_zero
+
+
+def test_a_box_between_edges_needs_an_area(voc_flat, tmp_path, rejects):
+    """VOC's box from 30 to 30 is one pixel wide; between two edges at 30 is none."""
+    path = voc_flat / "1.xml"
+    path.write_text(path.read_text().replace("<xmin>21<", "<xmin>60<"))
+    assert len(open_dataset(VOC_LIKE, voc_flat, "train").labels[1]) == 1
+    other = voc_flat / "0.xml"
+    other.write_text(other.read_text().replace("<xmin>21<", "<xmin>0<"))
+    words = "1.xml has a box of 'cup' from (60, 11) to (60, 50), expected xmin < xmax and ymin < "
+    rejects(train_arguments(voc_flat, tmp_path / "run", *OWN), words)
 
 
 def test_batch_size_above_the_number_of_images(voc_flat, tmp_path, rejects):

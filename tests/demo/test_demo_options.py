@@ -8,9 +8,10 @@ import re
 import shlex
 
 import pytest
+from support.damages import change_checkpoint
 from support.demo_runs import settings_of, train_arguments
 
-from demo_rfcn import cli
+from demo_rfcn import checkpoint, cli
 from demo_rfcn.config import Settings
 
 pytestmark = pytest.mark.usefixtures("no_training")
@@ -34,6 +35,10 @@ REFUSED = {
     "train --gpus 0 --cpus 2": "train: --cpus has no effect here, expected no --gpus",
     "train --resume RUN/last.ckpt --pretrained RUN/last.ckpt": "train: --resume with --pretrained,",
     "train --resume RUN/last.ckpt --pretrained-base x": "train: --resume with --pretrained-base, e",
+    "train --pretrained RUN/last.ckpt --pretrained-base x": "train: --pretrained with --pretrained-"
+    "base, expected one of them: a detector has the weights of its backbone",
+    "train --kv-store local": "train: --kv-store has no effect here, expected several --gpus or -",
+    "train --lr-mode step --lr-decay-steps 3 6": "train: --lr-decay-steps 6 with --steps 6, expect",
     "train --resume RUN/last.ckpt --steps 4": "train: --steps 4 is below the step of RUN/last.ckpt",
     "train --kv-stor local": "unrecognized arguments: --kv-stor local",
     "train --dataset coco --train-annotations a --train-images b": "train: --dataset-root has no "
@@ -71,6 +76,15 @@ def test_options_act():
     assert sgd.schedule.momentum == 0.5
     coco = ["train", "--dataset", "coco", "--train-annotations", "a", "--train-images", "b"]
     assert settings_of([*coco, "--val-share", "0.2"]).data.val_share == 0.2
+
+
+def test_fine_tuning_keeps_batch_normalisation_frozen(short_run, tmp_path):
+    arguments = {**checkpoint.read(short_run / "last.ckpt").arguments, "freeze_bn": True}
+    change_checkpoint(tmp_path / "frozen.ckpt", short_run / "last.ckpt", "arguments", arguments)
+    for path, freeze_bn in ((short_run / "last.ckpt", False), (tmp_path / "frozen.ckpt", True)):
+        settings = settings_of(["train", "--pretrained", str(path)])
+        assert settings.model.freeze_bn == freeze_bn
+        assert settings_of(["train", "--resume", str(path)]).model.freeze_bn == freeze_bn
 
 
 def test_settings_are_frozen():

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from unittest import mock
 
+import cv2
 import numpy as np
 import pytest
+from PIL import Image
 from support.demo_data import open_dataset, photographs, write_voc
 from support.demo_runs import SMALL, history, parameters, run, train, train_arguments
 from support.odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 
 from demo_rfcn import checkpoint, cli, evaluate
 from demo_rfcn.data import DATASETS, ValidationSplit, images, open_datasets
+from demo_rfcn.errors import BrokenFile
 
 VOC_LIKE = DATASETS["voc-like"]
 OWN = ("--dataset", "voc-like")
@@ -47,6 +51,55 @@ def test_every_image_is_upright_and_of_three_channels(name, voc_like):
     bright = pixels[14:46, 24:56].astype(float) - expected[14:46, 24:56]
     assert np.abs(bright).mean() < 14
     assert pixels[:8].mean() < 70 < pixels[14:46, 24:56].mean()
+
+
+def grey(dtype: str, factor: float) -> np.ndarray:
+    """Return a ramp from 0 to the factor."""
+    return (np.linspace(0, 1, 256).reshape(16, 16) * factor).astype(dtype)
+
+
+DEPTHS = {
+    "float, 0 to 1": (grey("float32", 1), 255),
+    "float, 0 to 255": (grey("float32", 255), 255),
+    "int32, 0 to 255": (grey("int32", 255), 255),
+    "int32, 16 bits": (grey("int32", 65535), 255),
+    "12 bits": (grey("uint16", 4095), 255),
+    "16 bits": (grey("uint16", 65535), 255),
+    "8 bits in 16": (grey("uint16", 200), 200),
+    "zeros": (np.zeros((16, 16), "float32"), 0),
+}
+
+
+@pytest.mark.parametrize("suffix", [".tiff", ".png"])
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_grey_images_of_more_than_8_bits(depth, suffix, tmp_path):
+    values, highest = DEPTHS[depth]
+    if suffix == ".png" and values.dtype != np.uint16:
+        pytest.skip("a PNG has integers of up to 16 bits")
+    path = tmp_path / f"grey{suffix}"
+    Image.fromarray(values).save(path)
+    pixels = images.read_image(path, images.check_image(path))
+    assert pixels.dtype == np.uint8 and pixels.max() == highest
+    expected = values.astype(float) * (highest / max(values.max(), 1e-9))
+    assert np.abs(pixels[..., 0] - expected).max() <= 1
+
+
+WRONG_DEPTHS = {
+    "values from -1 to 1, expected 0 to 1 (floats), 255, 4095 or 65535": grey("float32", 2) - 1,
+    "values from 0 to 100000, expected 0 to 1": grey("int32", 1e5),
+    "values from nan to nan, expected 0 to 1": grey("float32", np.nan),
+    "has 12 of 16 bits in three channels, expected 8 or all 16": np.repeat(
+        grey("uint16", 4095)[..., None], 3, axis=2
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_DEPTHS)
+def test_images_of_other_ranges_are_named(words, tmp_path):
+    path = tmp_path / "grey.tiff"
+    assert cv2.imwrite(str(path), WRONG_DEPTHS[words])
+    with pytest.raises(BrokenFile, match=re.escape(words)):
+        images.check_image(path)
 
 
 def test_odd_images_have_their_boxes(voc_like):

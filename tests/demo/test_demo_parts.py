@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -261,6 +263,33 @@ def test_labels_stay_in_their_image(eight_images, drawn, tmp_path):
             assert within.y0 <= covered.y0 and covered.y1 <= within.y1
             texts += 1
     assert texts == 8 * 4
+
+
+def test_names_of_classes_are_drawn_as_they_are(eight_images, drawn, tmp_path):
+    """Formulas, Chinese, and a character that no font has: the class has its number instead."""
+    names = ("$a_$", "1 $ or 2 $", "cup", "\u732b \u72ac", "\U000ffffd", "mAP")
+    dataset = open_dataset(DATASETS["signals"], eight_images, "test")
+    dataset.classes = names
+    boxes = np.tile(np.array([[20, 30, 60, 70]], np.float32), (6, 1))
+    found = Detection(np.arange(6), np.full(6, 0.9), boxes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a character without glyph
+        pictures.detections(tmp_path / "detections.png", dataset, {0: found})
+        drawn[0].canvas.draw()
+    labels = [pictures.class_label(names, cls) for cls in range(6)]
+    assert [text for text, _ in labels[:3]] == [r"\$a_\$", r"1 \$ or 2 \$", "cup"]
+    assert labels[3][0] in (names[3], "class 3")  # if there is a font
+    assert [text for text, _ in labels[4:]] == ["class 4", "mAP"]
+
+
+def test_photographs_are_scaled_before_they_are_drawn():
+    _, axis = plt.subplots()
+    pictures.show_image(axis, np.zeros((300, 4000, 3), np.uint8))
+    (image,) = axis.images
+    pixels = image.get_array()
+    assert pixels is not None and pixels.shape == (75, 1000, 3)
+    assert list(image.get_extent()) == [0, 4000, 300, 0]
+    plt.close("all")
 
 
 @pytest.mark.parametrize("rows", [1, 30])

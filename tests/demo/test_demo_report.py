@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.html on a phone: no word is broken, and the page is not wider than the screen."""
+"""report.html: its rows; on a phone no word is broken, and no scrolling to the side is needed."""
 
 from __future__ import annotations
 
 import shutil
 from typing import Any
 
+import numpy as np
 import pytest
 from support.browser import BROWSERS, Page
+from support.demo_data import open_dataset
 from support.demo_runs import settings_of
 
+from demo_rfcn import metrics
+from demo_rfcn.data import DATASETS
 from demo_rfcn.metrics import METRICS
+from demo_rfcn.predictor import Detection
 from demo_rfcn.report.page import write_report
 
 LOADED = """new Promise((done) =>
@@ -42,12 +47,30 @@ def summary_of(folder: str) -> dict[str, Any]:
         "config": {"network": "small", "head": "psroi", "k": 7},
         "arguments": settings_of(["train", "--dataset-root", f"/data/{folder}"]).to_dict(),
         "test": {
-            **{**scores, "images": 9, "ms_per_image": 12.3},
+            **{**scores, "images": 9, "trained_on": 0, "ms_per_image": 12.3},
             "per_class": dict.fromkeys(names, scores),
             "rpn_recall": {"10": 0.5, "100": 0.9},
         },
         "files": [],
     }
+
+
+def test_classes_may_have_the_names_of_rows(eight_images, tmp_path):
+    """GluonCV calls the mean of the classes mAP, and the report calls it mean."""
+    dataset = open_dataset(DATASETS["signals"], eight_images, "test")
+    dataset.classes = ("mAP", "mean", *dataset.classes[2:])
+    found = {
+        index: Detection(rows[:, 4].astype(int), np.ones(len(rows)), rows[:, :4])
+        for index, rows in enumerate(dataset.labels)
+    }
+    found[0] = Detection(np.zeros(0, int), np.zeros(0), np.zeros((0, 4)))
+    scores = metrics.scores(dataset, found)
+    assert [*scores["per_class"]] == [*dataset.classes]
+    values = [row["map50"] for row in scores["per_class"].values() if row["map50"] is not None]
+    assert scores["map50"] == pytest.approx(np.mean(values)) and min(values) < 1
+    summary = {**summary_of("photos"), "test": {**scores, "ms_per_image": 1, "rpn_recall": {}}}
+    page = write_report(tmp_path, summary).read_text()
+    assert page.count("<td>mean</td>") == 2 and page.count("<td>mAP</td>") == 1
 
 
 @pytest.mark.night

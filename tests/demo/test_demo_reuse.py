@@ -196,9 +196,11 @@ def test_eval_draws_the_curves_of_its_own_run(eight_images, short_run, tmp_path)
 
 def test_what_resume_changes_is_printed(eight_images, short_run, tmp_path, capsys):
     more = ("--resume", short_run / "last.ckpt", "--steps", "7", "--short", "96", "--no-ohem")
-    train(eight_images, tmp_path, *more)
+    train(eight_images, tmp_path, *more, "--lr-warmup", "9")
     changed = [line for line in capsys.readouterr().out.splitlines() if "changed: " in line]
     assert {
+        "changed: --lr-warmup 2 -> 9",
+        "changed: --lr-warmup 9 -> 6, because --steps is 7",
         "changed: --short 160 -> 96",
         "changed: --steps 6 -> 7",
         "changed: --ohem on -> off",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import mxnet as mx
@@ -153,7 +154,15 @@ def test_eval_and_detect_of_a_deformable_run(eight_images, deformable_run, tmp_p
     assert "signals: 8 images, 8 of them trained on, mAP@0.5" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["mean_bin_shift"] > 0
     assert_report(tmp_path, 5, "checkpoint of step 6 of 6", "Shifted bins of good RoIs")
-    run("detect", eight_images / "VOC2007/JPEGImages/000000.jpg", "--thresh", "0.01", *saved)
+    image = eight_images / "VOC2007/JPEGImages/000000.jpg"
+    capsys.readouterr()
+    run("detect", image, "--thresh", "1", *saved)
+    (line,) = capsys.readouterr().out.splitlines()
+    match = re.search(r": 0 objects -> .*; the best score is 0.\d+: (--thresh 0.\d+) would", line)
+    assert match, line
+    run("detect", image, *match[1].split(), *saved)
+    assert re.search(r": [1-9]\d* objects? -> .*/000000.png, .json\n$", capsys.readouterr().out)
+    run("detect", image, "--thresh", "0.01", *saved)
     assert pictures.imread(tmp_path / "000000.png").std() > 0.01
     rows = rows_of(tmp_path / "000000.json")
     assert rows

@@ -23,6 +23,7 @@ def _box_decode(g: Graph, node: Node) -> Tensor:
                                                 corners = centre - reach, centre + reach
     """
     data, anchors = node.inputs
+    node.expect_equal_sizes(1, 1, other_axis=1)
     deviations = [node.get(f"std{n}", 1.0) for n in range(4)]
     clip = float(node.get("clip", -1.0))
     ax, ay, aw, ah = anchors.split(4, 2)

@@ -53,23 +53,35 @@ def _sum_of_all(g: Graph, node: Node) -> Tensor:
 
 
 def _scalar_of(node: Node) -> np.ndarray:
-    """The scalar in the dtype of the data."""
+    """The scalar in the dtype of the data. Like MXNet, it is read as float64."""
     node.accept("is_int")
-    if node.dtype.kind != "f" and float(node.get("scalar")) % 1:
+    scalar = float(node.get("scalar"))
+    if node.dtype.kind == "f":
+        return np.array(scalar, node.dtype)
+    if scalar % 1:
         raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-    _check_range(node, float(node.get("scalar")))
-    return np.array(node.get("scalar"), node.dtype)
+    lowest, highest = _limits(node.dtype)
+    if not lowest <= scalar <= highest:
+        raise node.refusal(
+            f"scalar={scalar:g} has no translation for {node.dtype} data, whose numbers are "
+            f"from {lowest} to {highest}"
+        )
+    return np.array(int(scalar), node.dtype)
 
 
-def _check_range(node: Node, scalar: float) -> None:
-    """Reject a scalar that is out of range for integer data."""
-    if node.dtype.kind in "iu":
-        limits = np.iinfo(node.dtype)
-        if not limits.min <= scalar <= limits.max:
-            raise node.refusal(
-                f"scalar={scalar:g} has no translation for {node.dtype} data, whose numbers are "
-                f"from {limits.min} to {limits.max}"
-            )
+def _cast_number(number: float, dtype: np.dtype) -> np.ndarray:
+    """A number as MXNet casts it: of integers, the lower bits of the truncated number."""
+    if dtype.kind in "iu":
+        return np.array(math.trunc(number)).astype(dtype)
+    return np.array(number).astype(dtype)
+
+
+def _limits(dtype: np.dtype) -> tuple[int, int]:
+    """The lowest and the highest number of a dtype that is not floating point."""
+    if dtype.kind == "b":
+        return 0, 1
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 @rules({
@@ -127,12 +139,7 @@ def _comparison(g: Graph, node: Node, variant: str) -> Tensor:
 
 @rules({f"_{name}_scalar": op for name, op in _COMPARISONS.items()})
 def _scalar_comparison(g: Graph, node: Node, variant: str) -> Tensor:
-    node.accept("is_int")
-    scalar = np.array(node.get("scalar"), np.float64)
-    _check_range(node, float(scalar))
-    if scalar.astype(node.dtype) != scalar and node.dtype.kind != "f":
-        raise node.refusal(f"a fractional scalar on {node.dtype} data has no translation")
-    return _compare(g, node, variant, node.inputs[0], scalar.astype(node.dtype))
+    return _compare(g, node, variant, node.inputs[0], _scalar_of(node))
 
 
 @rules({
@@ -254,8 +261,13 @@ def _clip(g: Graph, node: Node) -> Tensor:
     if low > high:
         raise node.refusal(f"a_min={low} above a_max={high} has no translation")
     if node.dtype.kind != "f":  # MXNet truncates fractions
-        limits = np.iinfo(node.dtype)
-        low, high = (math.trunc(min(max(v, limits.min), limits.max)) for v in (low, high))
+        lowest, highest = _limits(node.dtype)
+        if low > highest or high < lowest:
+            raise node.refusal(
+                f"a_min={low:g}, a_max={high:g} have no translation for {node.dtype} data, whose "
+                f"numbers are from {lowest} to {highest}"
+            )
+        low, high = (math.trunc(min(max(v, lowest), highest)) for v in (low, high))
     return node.inputs[0].clip(low, high)
 
 
@@ -274,7 +286,9 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
 def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
     node.accept("ctx", "dtype", "shape")
-    number = np.array(node.get("value") if variant is None else variant, node.out_dtypes[0])
+    number = _cast_number(
+        float(node.get("value")) if variant is None else variant, node.out_dtypes[0]
+    )
     sizes = node.out_sizes
     if None in sizes:
         raise node.refusal(
@@ -301,7 +315,7 @@ def _arange(g: Graph, node: Node) -> Tensor:
     dtype, count = node.out_dtypes[0], math.ceil((stop - start) / step)
     if dtype not in (np.float32, np.float64):  # MXNet truncates both, also in float16
         start, step = math.trunc(start), math.trunc(step)
-    values = np.array(start, dtype) + np.array(step, dtype) * np.arange(count).astype(dtype)
+    values = _cast_number(start, dtype) + _cast_number(step, dtype) * np.arange(count).astype(dtype)
     return g.constant(np.repeat(values.astype(dtype), node.get("repeat", 1)))
 
 
@@ -322,8 +336,7 @@ def _arange_like(g: Graph, node: Node) -> Tensor:
         # MXNet truncates the fractions.
         raise node.refusal(f"start={start}, step={step} in {dtype} has no translation")
     if (start, step) != (0, 1):
-        values = values * step
-        values = values + start
+        values = values * _cast_number(step, dtype) + _cast_number(start, dtype)
     return values if node.get("axis") is not None else values.reshape_exactly(shape)
 
 

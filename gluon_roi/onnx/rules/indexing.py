@@ -111,8 +111,8 @@ def _arg(g: Graph, node: Node, variant: str) -> Tensor:
     keep = bool(node.get("keepdims", False))
     data, axis, rank = along(node, None)
     found = g(variant, data, axis=axis, keepdims=int(keep or rank == 1))
-    if rank == 1 < len(node.out_shapes[0]):
-        found = found.reshape(*node.out_shapes[0])  # of ones
+    if rank == 1 != len(node.out_shapes[0]):
+        found = found.reshape(*node.out_shapes[0])  # of ones, or a scalar
     return found.cast(node.out_dtypes[0])
 
 
@@ -176,8 +176,9 @@ def _softmax_activation(g: Graph, node: Node) -> Tensor:
 @rule("batch_dot")
 def _batch_dot(g: Graph, node: Node) -> Tensor:
     node.accept("forward_stype")
+    *batch, rows, columns = range(node.rank)
     sides = [
-        tensor.transpose(0, 2, 1) if node.get(flag, False) else tensor
+        tensor.transpose(*batch, columns, rows) if node.get(flag, False) else tensor
         for tensor, flag in zip(node.inputs, ("transpose_a", "transpose_b"))
     ]
     return g("MatMul", *sides)

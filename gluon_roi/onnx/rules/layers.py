@@ -109,6 +109,8 @@ def _leaky_relu(g: Graph, node: Node) -> Tensor:
         return g("Elu", node.inputs[0], alpha=slope)
     if act_type == "prelu":
         gamma = node.inputs[1]
+        if node.shapes[1] != (1,):
+            node.expect_equal_sizes(min(1, node.rank - 1), 1)
         if len(node.shapes[1]) == 1 and node.rank > 2:
             gamma = g("Unsqueeze", gamma, np.arange(1, node.rank - 1))
         return g("PRelu", node.inputs[0], gamma)

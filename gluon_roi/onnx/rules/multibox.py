@@ -56,6 +56,7 @@ def _multi_box_detection(g: Graph, node: Node) -> Tensor:
     node.accept("background_id")  # MXNet does not read it: class 0 is the background
     if node.dtype != _F32:
         raise node.refusal(f"{node.dtype} data have no translation")
+    node.expect_equal_sizes(0, 1)
     threshold, topk = float(node.get("nms_threshold", 0.5)), node.get("nms_topk", -1)
     per_class = not node.get("force_suppress", False)
     class_ids, score = _best_class(node.inputs[0])

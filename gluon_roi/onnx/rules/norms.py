@@ -17,9 +17,10 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
     axis = node.axis("axis", 1)
     if node.rank < 2:
         raise node.refusal(f"data of shape {node.shapes[0]} have no translation, expected a batch")
+    node.expect_equal_sizes(axis, 1, 2, 3, 4)
     data, gamma, beta, mean, variance = node.inputs
     if node.get("fix_gamma", True):
-        gamma = g.constant(np.ones(node.shapes[1], node.dtypes[1]))
+        gamma = g("Expand", np.array(1, node.dtypes[1]), gamma.shape())
     names = [gamma, beta, mean, variance]
     eps = float(node.get("eps", 1e-3))
     if axis == 1:
@@ -32,6 +33,7 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
 
 @rule("InstanceNorm")
 def _instance_norm(g: Graph, node: Node) -> Tensor:
+    node.expect_equal_sizes(1, 1, 2)
     return g("InstanceNormalization", *node.inputs, epsilon=float(node.get("eps", 1e-3)))
 
 
@@ -40,7 +42,11 @@ def _group_norm(g: Graph, node: Node) -> Tensor:
     """InstanceNormalization of groups of channels; gamma and beta also have a value per group."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
-    grouped = data.reshape(data.size(0), node.get("num_groups", 1), -1)
+    groups = node.get("num_groups", 1)
+    for shape in node.shapes[1:]:
+        if shape != (groups,):
+            raise node.refusal(f"gamma or beta has shape {shape}, expected ({groups},)")
+    grouped = data.reshape(data.size(0), groups, -1)
     eps = float(node.get("eps", 1e-5))
     out = g("InstanceNormalization", grouped, gamma, beta, epsilon=eps)
     return out.reshape_exactly(data.shape())
@@ -79,11 +85,18 @@ def _l2_normalization(g: Graph, node: Node) -> Tensor:
 
 @rule("LRN")
 def _local_response(g: Graph, node: Node) -> Tensor:
-    return g(
+    size, data = node.get("nsize"), node.inputs[0]
+    if size % 2 == 0:
+        raise node.refusal(f"nsize={size} has no translation, expected an odd number")
+    if node.rank not in (2, 4):
+        raise node.refusal(f"data of rank {node.rank} have no translation, expected 2 or 4")
+    is_matrix = node.rank == 2  # the runtimes need a map
+    out = g(
         "LRN",
-        node.inputs[0],
-        size=node.get("nsize"),
+        data.unsqueeze(2, 3) if is_matrix else data,
+        size=size,
         alpha=float(node.get("alpha", 1e-4)),
         beta=float(node.get("beta", 0.75)),
         bias=float(node.get("knorm", 2.0)),
     )
+    return out.squeeze(2, 3) if is_matrix else out

@@ -20,7 +20,7 @@ class _Axis(NamedTuple):
     stride: int
     pad: int
     size: Tensor  # of the map, a vector of one element
-    known: int | None  # the size as a number, if it is not dynamic
+    static_size: int | None  # the size as a number; None if it is dynamic
 
 
 @rule("Pooling")
@@ -55,7 +55,7 @@ def _pooling(g: Graph, node: Node) -> Tensor:
         pool = "MaxPool" if pool_type == "max" else "AveragePool"
         return g(pool, node.inputs[0], pads=padding + padding, **attributes)
     axes = [
-        _Axis(*window, node.inputs[0].size(2 + n), node.known[0][2 + n])
+        _Axis(*window, node.inputs[0].size(2 + n), node.static_shapes[0][2 + n])
         for n, window in enumerate(zip(kernel, strides, padding))
     ]
     if pool_type == "max":
@@ -68,8 +68,8 @@ def _windows(axis: _Axis, convention: str) -> Any:
     k, s, p = axis[:3]
     beyond = {"valid": 2 * p - k, "full": 2 * p - k + s - 1, "same": s - 1}[convention]
     first = 0 if convention == "same" else 1
-    if axis.known is not None:
-        return (axis.known + beyond) // s + first
+    if axis.static_size is not None:
+        return (axis.static_size + beyond) // s + first
     count = (axis.size + [beyond]) / [s]
     return count + [1] if first else count
 
@@ -77,8 +77,8 @@ def _windows(axis: _Axis, convention: str) -> Any:
 def _end_padding(axis: _Axis, count: Any) -> Any:
     """Cells after the map that the last window covers: a number, or a vector of one element."""
     reach = axis.kernel - axis.stride - axis.pad
-    if axis.known is not None:
-        return max(count * axis.stride + reach - axis.known, 0)
+    if axis.static_size is not None:
+        return max(count * axis.stride + reach - axis.static_size, 0)
     return (count * [axis.stride] + [reach] - axis.size).max([0])
 
 
@@ -87,7 +87,7 @@ def _pool(
 ) -> Tensor:
     """A pooling operator over this many windows, whose padding reads as `fill`.
 
-    Runtimes only support padding by less than a kernel. If sizes are known, a last window beyond
+    Runtimes only support padding by less than a kernel. If sizes are static, a last window beyond
     the map, of which there is at most one per axis, is appended to the output. Padding the map
     instead fails: onnxruntime fuses constant padding with the pooling, and raises an error if other
     nodes read the map.
@@ -98,12 +98,13 @@ def _pool(
         **more,
     }
     begin, value = [axis.pad for axis in axes], np.array(fill, node.dtype)
-    if any(axis.known is None for axis in axes):
+    if any(axis.static_size is None for axis in axes):
         ends = [_end_padding(axis, count) for axis, count in zip(axes, counts)]
         padded = g("Pad", node.inputs[0], concat_sizes(0, 0, *begin, 0, 0, *ends), value)
         return g(pool, padded, **attributes)
     missing = [
-        int((count - 1) * axis.stride - axis.pad >= axis.known) for axis, count in zip(axes, counts)
+        int((count - 1) * axis.stride - axis.pad >= axis.static_size)
+        for axis, count in zip(axes, counts)
     ]
     ends = [_end_padding(axis, count - less) for axis, count, less in zip(axes, counts, missing)]
     out = g(pool, node.inputs[0], pads=begin + ends, **attributes)

@@ -59,7 +59,7 @@ def _resized_side(node: Node, mode: str, axis: int) -> Any:
     given, scale = node.get(name, 1), node.get(f"scale_{name}")
     if mode == "like":
         return node.inputs[1].size(axis)
-    if node.known[0][axis] is not None:
+    if node.static_shapes[0][axis] is not None:
         return int(node.out_shapes[0][axis])
     if mode == "size" and scale is None:
         return given

@@ -90,8 +90,8 @@ def _expand_dims(g: Graph, node: Node) -> Tensor:
 def _squeeze(g: Graph, node: Node) -> Tensor:
     axes = node.axes()
     if not axes:
-        if None in node.known[0]:
-            raise node.refusal("without axis, an axis whose size may vary has no translation")
+        if None in node.static_shapes[0]:
+            raise node.refusal("without axis, an axis whose size is dynamic has no translation")
         axes = [axis for axis, size in enumerate(node.shapes[0]) if size == 1]
     left = node.rank - len(axes)
     if left == 0:  # MXNet returns a vector of one element
@@ -132,7 +132,7 @@ def _split(g: Graph, node: Node) -> Any:
     parts = [node.inputs[0]]
     if number > 1:
         # Without sizes, onnxruntime merges Splits with different numbers of outputs.
-        size = node.known[0][axis]
+        size = node.static_shapes[0][axis]
         if size is None:
             part_size = node.inputs[0].size(axis) / [number]
             sizes: Any = part_size.expand(np.array([number]))
@@ -150,22 +150,32 @@ def _slice_axis(g: Graph, node: Node) -> Tensor:
 
 @rule("slice")
 def _slice(g: Graph, node: Node) -> Tensor:
-    begin, end, step = (node.sizes(name) for name in ("begin", "end", "step"))
-    step = step or (None,) * len(begin)
-    step = tuple(1 if s is None else s for s in step)
-    back = tuple(s < 0 for s in step)
-    begin = tuple((END if r else 0) if b is None else b for b, r in zip(begin, back))
-    end = tuple((-END if r else END) if e is None else e for e, r in zip(end, back))
-    limits = (np.array(v, np.int64) for v in (begin, end, range(len(begin)), step))
-    return g("Slice", node.inputs[0], *limits)
+    data = node.inputs[0]
+    begins, ends, steps = (node.sizes(name) for name in ("begin", "end", "step"))
+    if not begins:  # of a scalar
+        return data
+    steps = tuple(step or 1 for step in steps or (None,) * len(begins))
+    needed = [0] * len(begins)  # sizes, so that `begin` is not before the first element
+    limits: list[tuple[int, int]] = []
+    for axis, (begin, end, step) in enumerate(zip(begins, ends, steps)):
+        first, last = (END, -END) if step < 0 else (0, END)
+        limits.append((first if begin is None else begin, last if end is None else end))
+        if step < 0 and begin is not None and begin < 0:
+            needed[axis] = -begin
+    begin, end = (np.array(limit, np.int64) for limit in zip(*limits))
+    if any(needed):
+        # ONNX begins at the first element then, and MXNet takes none, as up to a later end.
+        end = g("Where", data.shape(0, len(begins)) < needed, np.array(needed), end)
+    return g("Slice", data, begin, end, np.arange(len(begins)), np.array(steps))
 
 
 @rule("slice_like")
 def _slice_like(g: Graph, node: Node) -> Tensor:
     data, like = node.inputs
-    axes = node.axes("axes") or list(range(node.rank))
-    ends = like.shape().gather(np.array(axes))
-    return g("Slice", data, np.zeros(len(axes), np.int64), ends, np.array(axes))
+    axes = np.array(node.axes("axes") or range(node.rank), np.int64)
+    if not len(axes):  # of a scalar
+        return data
+    return g("Slice", data, axes * 0, like.shape().gather(axes), axes)
 
 
 @rule("Crop")
@@ -190,7 +200,7 @@ def _pad(g: Graph, node: Node) -> Tensor:
 
 @rule("reverse")
 def _reverse(g: Graph, node: Node) -> Tensor:
-    axes = np.array(node.axes())
+    axes = np.array(node.axes(), np.int64)
     ones = np.ones(len(axes), np.int64)
     return g("Slice", node.inputs[0], -ones, -ones * END, axes, -ones)
 

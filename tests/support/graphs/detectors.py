@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mxnet as mx
 import numpy as np
 
 from .growth import Call, Graph, Tensor, maker
@@ -32,8 +31,8 @@ def _offsets(g: Graph, x: Tensor, modulated: bool) -> Call | None:
     ]
     if min(made) < 1:
         return None
-    offsets = g.input(x.shape[0], 2 * parts * cells, *made, dtype=x.dtype)
-    offsets.value = offsets.value / 4  # around the map, and on its cells and borders
+    # Around the map, and on its cells and borders.
+    offsets = g.scaled(0.25, x.shape[0], 2 * parts * cells, *made, dtype=x.dtype)
     masks = [g.input(x.shape[0], parts * cells, *made, dtype=x.dtype)] * modulated
     weight = g.input(filters, channels // groups, *attributes["kernel"], dtype=x.dtype)
     attributes.update(
@@ -89,8 +88,8 @@ def _grid(g: Graph, x: Tensor) -> Call | None:
 def _sampler(g: Graph, x: Tensor) -> Call | None:
     if x.rank != 4 or not x.is_float:
         return None
-    grid = g.input(x.shape[0], 2, g.size(), g.size(), dtype=x.dtype)
-    grid.value = grid.value / 2  # inside of the map and around it
+    # Inside of the map and around it.
+    grid = g.scaled(0.5, x.shape[0], 2, g.size(), g.size(), dtype=x.dtype)
     return [x, grid], {}
 
 
@@ -109,14 +108,16 @@ def _box_decode(g: Graph, x: Tensor) -> Call | None:
 
 @maker("_contrib_box_nms")
 def _box_nms(g: Graph, x: Tensor) -> Call | None:
-    images, number = g.size(1, 2), g.size(1, 12)
-    low = g.random.randint(0, 20, (images, number, 2))
-    boxes = np.concatenate([low, low + g.random.randint(-2, 12, low.shape)], axis=-1)
-    score = g.random.randint(-2, 9, (images, number, 1)) / 8  # some of them equal
-    kind = g.random.randint(-1, 3, (images, number, 1))
-    rows = g.input(images, number, 6, dtype="float32")
-    rows.value = mx.nd.array(np.concatenate([kind, score, boxes], axis=-1))
-    return [rows], {
+
+    def rows(shape: tuple) -> np.ndarray:
+        images, number, _ = shape
+        low = g.random.randint(0, 20, (images, number, 2))
+        boxes = np.concatenate([low, low + g.random.randint(-2, 12, low.shape)], axis=-1)
+        score = g.random.randint(-2, 9, (images, number, 1)) / 8  # some of them equal
+        kind = g.random.randint(-1, 3, (images, number, 1))
+        return np.concatenate([kind, score, boxes], axis=-1)
+
+    return [g.made(rows, g.size(1, 2), g.size(1, 12), 6)], {
         "overlap_thresh": g.among([0.0, 0.25, 0.5, 1.0]),
         "valid_thresh": g.among([0.0, 0.125]),
         "topk": g.among([-1, 0, 3, 100]),
@@ -144,15 +145,16 @@ def _priors(g: Graph, x: Tensor) -> Call | None:
 @maker("_contrib_MultiBoxDetection")
 def _multi_box(g: Graph, x: Tensor) -> Call | None:
     images, number, classes = g.size(1, 2), g.size(1, 12), g.size(2, 4)
-    low = g.random.randint(0, 20, (1, number, 2)) / 32
-    boxes = np.concatenate([low, low + g.random.randint(-2, 12, low.shape) / 32], axis=-1)
-    scores = g.index(images, classes, number, low=-1, high=9)
-    scores.value = scores.value / 8  # some of them equal
-    moves = g.index(images, 4 * number, low=-1, high=1)
-    moves.value = moves.value * g.among([0.0, 0.5])
-    anchors = g.index(1, number, 4, low=0, high=1)
-    anchors.value = mx.nd.array(boxes)
-    return [scores, moves, anchors], {
+    scale = g.among([0.0, 0.5])
+
+    def boxes(shape: tuple) -> np.ndarray:
+        low = g.random.randint(0, 20, (*shape[:2], 2)) / 32
+        return np.concatenate([low, low + g.random.randint(-2, 12, low.shape) / 32], axis=-1)
+
+    # Some scores are equal.
+    scores = g.made(lambda shape: g.random.randint(-1, 10, shape) / 8, images, classes, number)
+    moves = g.made(lambda shape: g.random.randint(-1, 2, shape) * scale, images, 4 * number)
+    return [scores, moves, g.made(boxes, 1, number, 4)], {
         "clip": g.coin(),
         "threshold": g.among([0.0, 0.25]),
         "nms_threshold": g.among([-1.0, 0.25, 0.5, 1.0]),
@@ -179,12 +181,16 @@ def _proposals(g: Graph, images: int) -> Call:
     anchors, stride = len(scales) * len(ratios), g.among([4, 16])
     height, width = g.size(), g.size()
     scores = g.index(images, 2 * anchors, height, width, low=0, high=9)
-    boxes = g.index(images, 4 * anchors, height, width, low=-1, high=1)
-    boxes.value = boxes.value * g.among([0.0, 0.125])
-    info = g.index(images, 3, low=1, high=1)
-    sizes = [[g.size(1, height) * stride, g.size(1, width) * stride, 1] for _ in range(images)]
-    info.value = mx.nd.array(sizes)
-    return [scores, boxes, info], {
+    scale = g.among([0.0, 0.125])
+    boxes = g.made(
+        lambda shape: g.random.randint(-1, 2, shape) * scale, images, 4 * anchors, height, width
+    )
+
+    def sizes(shape: tuple) -> np.ndarray:
+        sides = [(g.size(1, height) * stride, g.size(1, width) * stride) for _ in range(shape[0])]
+        return np.insert(np.array(sides), 2, 1, axis=1)
+
+    return [scores, boxes, g.made(sizes, images, 3)], {
         "scales": scales,
         "ratios": ratios,
         "feature_stride": stride,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from .growth import Call, Graph, Tensor, maker
 
+TYPES = ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+
 
 @maker(
     "abs", "ceil", "floor", "negative", "relu", "square", "_copy", "BlockGrad", "make_loss",
@@ -32,15 +34,9 @@ def _two(g: Graph, x: Tensor) -> Call | None:
     return [x, g.partner(x)], {}
 
 
-def _divides(x: Tensor) -> bool:
-    """Whether MXNet can divide by it: by an integer of 0, the process ends."""
-    return x.is_float or bool((x.value.asnumpy() != 0).all())
-
-
 @maker("elemwise_div")
 def _quotient(g: Graph, x: Tensor) -> Call | None:
-    other = g.partner(x)
-    return ([x, other], {}) if _divides(other) else None
+    return [x, g.partner(x)], {}
 
 
 @maker("_power", "broadcast_power")
@@ -62,8 +58,7 @@ def _broadcast(g: Graph, x: Tensor) -> Call | None:
 
 @maker("broadcast_div")
 def _broadcast_quotient(g: Graph, x: Tensor) -> Call | None:
-    call = _broadcast(g, x)
-    return call if call and _divides(call[0][1]) else None
+    return _broadcast(g, x)
 
 
 @maker("add_n")
@@ -88,7 +83,7 @@ def _divided(g: Graph, x: Tensor) -> Call | None:
 
 @maker("_rdiv_scalar")
 def _over(g: Graph, x: Tensor) -> Call | None:
-    return _scalar(g, x) if _divides(x) else None
+    return _scalar(g, x)
 
 
 @maker("_power_scalar", "_rpower_scalar")
@@ -109,7 +104,7 @@ def _clip(g: Graph, x: Tensor) -> Call | None:
 
 @maker("Cast")
 def _cast(g: Graph, x: Tensor) -> Call | None:
-    return [x], {"dtype": g.among(["float16", "float32", "float64", "int32", "int64"])}
+    return [x], {"dtype": g.among(TYPES)}
 
 
 @maker("amp_cast")

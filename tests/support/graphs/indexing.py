@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mxnet as mx
 import numpy as np
 
 from .growth import Call, Graph, Tensor, maker
@@ -48,10 +47,11 @@ def _one_hot(g: Graph, x: Tensor) -> Call | None:
 @maker("gather_nd")
 def _gather_nd(g: Graph, x: Tensor) -> Call | None:
     depth = g.size(1, x.rank)
-    index = g.index(depth, *(g.size() for _ in range(g.size(1, 2))), low=0, high=0)
-    value = [g.random.randint(size, size=index.shape[1:]) for size in x.shape[:depth]]
-    index.value = mx.nd.array(np.stack(value))
-    return [x, index], {}
+
+    def values(shape: tuple) -> np.ndarray:
+        return np.stack([g.random.randint(size, size=shape[1:]) for size in x.shape[:depth]])
+
+    return [x, g.made(values, depth, *(g.size() for _ in range(g.size(1, 2))))], {}
 
 
 @maker("topk")

@@ -33,7 +33,7 @@ def windows(g: Graph, x: Tensor) -> dict | None:
 @maker("Convolution")
 def _convolution(g: Graph, x: Tensor) -> Call | None:
     attributes = windows(g, x)
-    if attributes is None:
+    if attributes is None or not x.is_float:
         return None
     channels, bias = x.shape[1], g.coin()
     groups = g.among(d for d in range(1, channels + 1) if channels % d == 0)
@@ -48,7 +48,7 @@ def _convolution(g: Graph, x: Tensor) -> Call | None:
 @maker("Deconvolution")
 def _deconvolution(g: Graph, x: Tensor) -> Call | None:
     attributes = windows(g, x)
-    if attributes is None:
+    if attributes is None or not x.is_float:  # MXNet writes beyond arrays of integers
         return None
     channels, bias = x.shape[1], g.coin()
     groups = g.among(d for d in range(1, channels + 1) if channels % d == 0)
@@ -113,7 +113,7 @@ def _l2_normalization(g: Graph, x: Tensor) -> Call | None:
 
 @maker("LRN")
 def _local_response(g: Graph, x: Tensor) -> Call | None:
-    if x.rank != 4 or x.dtype != "float32":
+    if x.dtype != "float32":
         return None
     return [x], {"nsize": g.among([1, 3, 5]), "alpha": 0.5, "beta": 0.75, "knorm": 2.0}
 
@@ -126,9 +126,7 @@ def _activation(g: Graph, x: Tensor) -> Call | None:
 @maker("LeakyReLU")
 def _leaky_relu(g: Graph, x: Tensor) -> Call | None:
     kind = g.among(["leaky", "elu", "prelu"])
-    if kind == "prelu" and x.rank < 2:
-        return None
-    gamma = [g.input(g.among([1, x.shape[1]]))] if kind == "prelu" else []
+    gamma = [g.input(g.among([1, x.shape[min(1, x.rank - 1)]]))] if kind == "prelu" else []
     return [x, *gamma], {"act_type": kind, "slope": g.among([0.25, 0.5])}
 
 

@@ -8,8 +8,6 @@ from .growth import Call, Graph, Tensor, maker
 
 @maker("sum", "mean", "max", "min", "prod")
 def _reduction(g: Graph, x: Tensor) -> Call | None:
-    if x.value.size > 100:
-        return None  # the product may overflow in another order
     axis = g.among([None, (), g.axis(x.rank), g.axes(x.rank)])
     return [x], {"axis": axis, "keepdims": g.coin(), "exclude": g.coin(0.3)}
 
@@ -38,12 +36,12 @@ def _softmax_activation(g: Graph, x: Tensor) -> Call | None:
 
 @maker("batch_dot")
 def _batch_dot(g: Graph, x: Tensor) -> Call | None:
-    if x.rank != 3:
+    if x.rank < 3:
         return None
-    batch, rows, columns = x.shape
+    *batch, rows, columns = x.shape
     first, second = g.coin(), g.coin()
     inner, outer = (rows if first else columns), g.size()
-    other = g.input(batch, *((outer, inner) if second else (inner, outer)), dtype=x.dtype)
+    other = g.input(*batch, *((outer, inner) if second else (inner, outer)), dtype=x.dtype)
     return [x, other], {"transpose_a": first, "transpose_b": second}
 
 
