@@ -3,15 +3,18 @@
 
     python tests/onnx_models.py FOLDER            a <name>.onnx for each model
     python tests/onnx_models.py FOLDER --record   and golden inputs, outputs and graphs
+    python tests/onnx_models.py FOLDER --large    a <name>.onnx and <name>.npz for maps and batches
+                                                  of the size that detectors have
 
-testing/onnx_runtimes/check.py runs the files against the golden outputs, where MXNet is not
-installed.
+testing/onnx_runtimes/check.py runs the files against the golden outputs, or those in the folder,
+where MXNet is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +65,11 @@ class Model:
     def outputs(self) -> list[np.ndarray]:
         given = self.call(*self.inputs)
         return [o.asnumpy() for o in (given if isinstance(given, (list, tuple)) else [given])]
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Inputs and outputs, named as in a file for several models."""
+        sides = (("in", self.inputs), ("out", self.outputs()))
+        return {f"{name}/{side}{n}": v for side, values in sides for n, v in enumerate(values)}
 
     def export(self, path: Path) -> None:
         options = {"input_types": [value.dtype for value in self.inputs], **self.options}
@@ -292,6 +300,78 @@ def models() -> dict[str, Model]:
     }
 
 
+# ---- Maps and batches of the size that detectors have --------------------------------------------
+
+#: Strides of the maps, and sizes of the batch, for images of 800 x 1216 pixels.
+LARGE = ((16, 1), (4, 1), (4, 8))
+HEIGHT, WIDTH = 800, 1216
+
+
+def _large_rois(random: np.random.RandomState, images: int, rows: int, rotated: bool) -> np.ndarray:
+    """Boxes of 8 to 800 pixels, some of which extend beyond the image."""
+    centre = random.uniform(0, 1, (rows, 2)) * [WIDTH, HEIGHT]
+    side = np.exp(random.uniform(np.log(8), np.log(800), (rows, 2)))
+    image = np.arange(rows)[:, None] % images
+    if rotated:
+        return np.hstack([image, centre, side, random.uniform(-180, 180, (rows, 1))])
+    return np.hstack([image, centre - side / 2, centre + side / 2])
+
+
+def large() -> dict[str, Model]:
+    """One model of each row of the table in docs/onnx_operators.md, for each of LARGE."""
+    blocks: dict[str, tuple[Any, int]] = {
+        "ROIPool": (gluon_roi.ROIPool, 2),
+        "ROIAlign, 2 samples": (functools.partial(gluon_roi.ROIAlign, sampling_ratio=2), 2),
+        "ROIAlign, 2 samples, aligned": (
+            functools.partial(gluon_roi.ROIAlign, sampling_ratio=2, aligned=True), 2
+        ),
+        "ROIAlign, adaptive": (gluon_roi.ROIAlign, 2),
+        "PSROIPool": (gluon_roi.PSROIPool, 2 * 49),
+        "PSROIPool, torchvision": (
+            functools.partial(gluon_roi.PSROIPool, convention="torchvision"), 2 * 49
+        ),
+        "PSROIAlign, 2 samples": (
+            functools.partial(gluon_roi.PSROIAlign, sampling_ratio=2), 2 * 49
+        ),
+        "PSROIAlign, adaptive": (gluon_roi.PSROIAlign, 2 * 49),
+        "RotatedROIAlign": (functools.partial(gluon_roi.RotatedROIAlign, sampling_ratio=2), 2),
+        "PrROIPool": (gluon_roi.PrROIPool, 2),
+        "DeformablePSROIPool": (gluon_roi.DeformablePSROIPool, 2 * 49),
+        "DeformablePSROIPool, trans": (
+            functools.partial(gluon_roi.DeformablePSROIPool, trans_std=0.1), 2 * 49
+        ),
+    }  # fmt: skip
+    models = {}
+    for stride, images in LARGE:
+        size = HEIGHT // stride, WIDTH // stride
+        for name, (make, channels) in blocks.items():
+            random = np.random.RandomState(9)
+            data = random.randn(images, channels, *size).astype("float32")
+            rois = _large_rois(random, images, 64 * images, name == "RotatedROIAlign")
+            inputs = [data, rois.astype("float32")]
+            if "trans" in name:
+                inputs.append(random.randn(len(rois), 2, 7, 7).astype("float32"))
+            # A batch of one has a graph of its own in some rules.
+            dynamic = [(0, 2, 3) if images > 1 else (2, 3), (0,), (0,)][: len(inputs)]
+            models[f"{name}, {images} x {size[0]} x {size[1]}"] = Model(
+                make(7, 1 / stride), tuple(inputs), {"dynamic": dynamic}
+            )
+    for images in (1, 8):
+        random = np.random.RandomState(9)
+        maps = [
+            random.randn(images, 2, -(-HEIGHT // n), -(-WIDTH // n)).astype("float32")
+            for n in (4, 8, 16, 32)
+        ]
+        rois = _large_rois(random, images, 64 * images, False).astype("float32")
+        models[f"PyramidROIAlign, {images} x 200 x 304"] = Model(
+            gluon_roi.PyramidROIAlign(7, pyramids.SCALES, sampling_ratio=2),
+            (*maps, rois),
+            {"dynamic": [(0, 2, 3)] * 4 + [(0,)]},
+            maps=4,
+        )
+    return models
+
+
 def graph(path: Path) -> dict[str, Any]:
     """The contents of a file: inputs, outputs, and number of nodes of each operator."""
     import onnx
@@ -314,16 +394,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    if arguments.large:
+        for name, model in large().items():
+            model.export(arguments.folder / f"{name}.onnx")
+            values: dict[str, Any] = model.arrays(name)
+            np.savez(arguments.folder / f"{name}.npz", **values)
+        return
     arrays: dict[str, Any] = {}
     graphs: dict[str, Any] = {}
     for name, model in models().items():
         path = arguments.folder / f"{name}.onnx"
         model.export(path)
         graphs[name] = graph(path)
-        for kind, values in (("in", model.inputs), ("out", model.outputs())):
-            arrays.update((f"{name}/{kind}{i}", value) for i, value in enumerate(values))
+        arrays.update(model.arrays(name))
     if arguments.record:
         np.savez_compressed(ARRAYS, **arrays)
         GRAPHS.write_text(json.dumps(graphs, indent=1) + "\n")

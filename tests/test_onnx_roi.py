@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from testing.onnx_runtimes import check  # noqa: E402
 
 #: The operators of ONNX that read cells of maps.
-POOLING = ("RoiAlign", "MaxRoiPool", "GridSample", "MatMul")
+POOLING = ("RoiAlign", "MaxRoiPool", "GatherND", "MatMul")
 
 
 # ---- Padding -------------------------------------------------------------------------------------
@@ -82,6 +82,73 @@ def test_no_row_to_pool(name, runtime, tmp_path):
         (found,) = call(*maps, rows)
         assert found.shape == (len(rows), *shape[1:])
         assert not found.any()
+
+
+# ---- Large batches and maps ----------------------------------------------------------------------
+
+
+def _rotated(boxes: np.ndarray) -> np.ndarray:
+    return np.hstack([boxes, np.arange(len(boxes))[:, None] * 7.0])
+
+
+#: Each: a block, and its rois from (K, 4) boxes.
+SAMPLED: dict[str, Any] = {
+    "RotatedROIAlign": (gluon_roi.RotatedROIAlign(2, 1.0, sampling_ratio=2), _rotated),
+    "DeformablePSROIPool": (gluon_roi.DeformablePSROIPool(2, 1.0), lambda boxes: boxes),
+    "DeformablePSROIPool, one group": (
+        gluon_roi.DeformablePSROIPool(2, 1.0, group_size=1), lambda boxes: boxes,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_the_batch_does_not_change_the_accuracy(name, tmp_path):
+    """Positions are as exact in the last image of many as in a single one."""
+    block, rows_of = SAMPLED[name]
+    random, path, images = np.random.RandomState(0), tmp_path / "model.onnx", 64
+    data = random.randn(images, 4, 400, 8).astype("float32")
+    boxes = random.uniform(0, [8, 400, 8, 400], (200, 4))
+    boxes[:, 2:] = boxes[:, :2] + random.uniform(1, 20, (200, 2))
+    rois = np.hstack([np.arange(200)[:, None] % images, rows_of(boxes)]).astype("float32")
+    gluon_roi.onnx.export(block, [(1, 4, 9, 9), rois.shape], path, dynamic=[(0, 2, 3), (0,)])
+    expected = block(mx.nd.array(data), mx.nd.array(rois)).asnumpy()
+    np.testing.assert_allclose(run(path, data, rois)[0], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "runtime", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.night)]
+)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_one_image(name, runtime, tmp_path):
+    """A batch of one, which is sampled with GridSample."""
+    pytest.importorskip(runtime)
+    block, rows_of = SAMPLED[name]
+    random, path = np.random.RandomState(0), tmp_path / "model.onnx"
+    data = random.randn(1, 4, 20, 23).astype("float32")
+    boxes = random.uniform(-4, 26, (100, 4))
+    rois = np.hstack([random.randint(-1, 1, (100, 1)), rows_of(boxes)]).astype("float32")
+    gluon_roi.onnx.export(block, [(1, 4, 9, 9), rois.shape], path, dynamic=[(2, 3), (0,)])
+    assert "GridSample" in {node.op_type for node in onnx.load(str(path)).graph.node}
+    expected = block(mx.nd.array(data), mx.nd.array(rois)).asnumpy()
+    (found,) = check.RUNTIMES[runtime](str(path), 1)(data, rois)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_cells_that_no_sample_reads_may_be_nan(name, tmp_path):
+    """The border of the map, for samples that are beyond it."""
+    block, rows_of = SAMPLED[name]
+    path = tmp_path / "model.onnx"
+    data = np.ones((1, 4, 6, 7), "float32")
+    data[:, :, [0, -1]] = data[:, :, :, [0, -1]] = np.nan
+    boxes = np.array([[-30, -20, -20, -10], [2, 2, 3, 3], [40, 40, 41, 41]])
+    rois = np.hstack([np.zeros((3, 1)), rows_of(boxes)]).astype("float32")
+    if name == "RotatedROIAlign":
+        rois[1] = [0, 3, 3, 1, 1, 0]
+    expected = block(mx.nd.array(data), mx.nd.array(rois)).asnumpy()
+    assert np.isfinite(expected).all() and expected[1].all()
+    gluon_roi.onnx.export(block, [data.shape, rois.shape], path, dynamic=[(0,), ()])
+    np.testing.assert_allclose(run(path, data, rois)[0], expected, atol=1e-6)
 
 
 # ---- Boxes thinner than a cell -------------------------------------------------------------------

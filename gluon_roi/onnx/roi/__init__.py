@@ -10,7 +10,7 @@ MaxRoiPool or RoiAlign:
 - ROIAlign is RoiAlign, except for boxes whose number of samples RoiAlign counts differently.
   PyramidROIAlign does the same for the boxes of each map.
 - RotatedROIAlign, whose samples form no upright grid, and DeformablePSROIPool, where some samples
-  do not count, make each sample a RoI.
+  do not count, sample with GridSample, or with GatherND if there may be several images.
 
 MXNet's own RoI operators need no rules, because gluon_roi.optimize has replaced them by these.
 """

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from ..graph import Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
 from .arithmetic import bases, is_finite, on_map, positions, product, quotient, round_away, rounded
 from .boxes import (
-    align,
     axes_of,
     bin_images,
     data_of,
@@ -20,6 +20,7 @@ from .boxes import (
     finish,
     grid_of,
     group_images,
+    join_bins,
     parts_of_bins,
     pooled_size,
 )
@@ -29,8 +30,15 @@ from .grid import grid_place, grid_sample
 class _Samples(NamedTuple):
     """Samples along one axis of the map, with a shape that broadcasts to (K, P, Q, S, S)."""
 
-    position: Tensor
-    inside: Tensor  # whether they are on the map
+    position: Tensor  # on the map
+    inside: Tensor  # whether they are on the map before they are clamped
+
+
+class _Cells(NamedTuple):
+    """The two cells along an axis that samples read, and their weights."""
+
+    cells: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, Tensor]
 
 
 def _clamp_to_map(position: Tensor, size: Tensor, beyond: float) -> _Samples:
@@ -40,57 +48,105 @@ def _clamp_to_map(position: Tensor, size: Tensor, beyond: float) -> _Samples:
     return _Samples(position.min(last).max(0), inside)
 
 
-def _sample_sums(
-    maps: Tensor,
-    image: Tensor,
-    group: tuple[int, int],
-    y: _Samples,
-    x: _Samples,
-    count: Tensor,
-    pooled: tuple[int, int],
-    samples: int,
-    dim: int,
-) -> Tensor:
-    """Sums of the S x S samples of every bin: (K, dim, P, Q)."""
-    number = samples * samples
-    shape = concat_sizes(count, pooled[0], pooled[1], samples, samples)
-    if maps.dtype == np.float64:  # GridSample supports float32 only, so each sample is a RoI
-        corner = [(axis.position + 0.5).expand(shape).reshape(-1, 1) for axis in (x, y)]
-        boxes = concat(*corner, *corner, axis=1)
-        images = bin_images(image, pooled, group, count)
-        images = images.unsqueeze(1).expand(1, number)
-        maps = group_images(maps, dim, group[0] * group[1])
-        values = align(maps, boxes, images.reshape(-1), 1, True, (1, 1), 1)
-        inside = (y.inside & x.inside).expand(shape)
-        values = inside.reshape(-1, 1, 1, 1).where(values, 0.0)
-        values = values.reshape(count, pooled[0] * pooled[1], number, dim)
-        sums = values.sum(2).transpose(0, 2, 1)
-        return sums.reshape(count, dim, *pooled)
-    # GridSample has no RoIs: the images are stacked vertically into one map, with a row of zeros
-    # after each, so that a sample in the last row does not read the next image.
-    groups, bins = group[0] * group[1], pooled[0] * pooled[1]
-    maps = maps.reshape(maps.size(0), dim, groups, maps.shape(2, 4))
-    maps = maps.graph("Pad", maps, np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 0]))
-    height, width = maps.size(3), maps.size(4)
-    maps = maps.transpose(2, 1, 0, 3, 4).reshape(groups, dim, -1, width)
-    first = (image * height).cast(maps.dtype).unsqueeze(1, 2, 3, 4)
+def _cells_of(samples: _Samples) -> _Cells:
+    """Neighbouring cells; twice the same one for a sample in its centre."""
+    low = samples.position.floor()
+    weight = samples.position - low
+    first = low.cast(np.int64)
+    return _Cells((first, first + (weight > 0).cast(np.int64)), (1 - weight, weight))
+
+
+class _Bins(NamedTuple):
+    """The bins of K boxes, whose S x S samples are added up."""
+
+    image: Tensor  # (K,)
+    boxes: Tensor  # (1,), K
+    pooled: tuple[int, int]  # P and Q
+    samples: int  # S
+    group: tuple[int, int]  # of score maps
+    dim: int  # channels of the output
+
+    def shape(self) -> Any:
+        return concat_sizes(self.boxes, *self.pooled, self.samples, self.samples)
+
+
+def _sample_sums(maps: Tensor, images: int | None, bins: _Bins, y: _Samples, x: _Samples) -> Tensor:
+    """Sums of the samples of every bin: (K, dim, P, Q).
+
+    Parameters
+    ----------
+    images : int, optional
+        The number of maps; None if it is dynamic.
+    """
+    # GridSample has no RoIs. Its positions are float32, relative to the size of the map, so the
+    # maps of several images in one, below each other, would make them less exact.
+    is_grid = images == 1 and maps.dtype == np.float32
+    return (_grid_sums if is_grid else _gathered_sums)(maps, bins, y, x)
+
+
+def _grid_sums(maps: Tensor, bins: _Bins, y: _Samples, x: _Samples) -> Tensor:
+    """The sums for a single image.
+
+    ::
+
+        y, x -> grid_place -> (1, bins, S^2, 2), or a batch of bins --+
+                                                                      |
+        maps -> group_images -> the map of each bin ----------> GridSample -> ReduceSum
+    """
+    p, q = parts_of_bins(bins.pooled, bins.group)
+    groups = bins.group[0] * bins.group[1]
+    maps = group_images(maps, bins.dim, groups)
     places = [
-        grid_place(x.position, x.inside, maps.size(3)),
-        grid_place(y.position + first, y.inside, maps.size(2)),
+        grid_place(axis.position, axis.inside, maps.size(n)).expand(bins.shape()).unsqueeze(5)
+        for n, axis in ((3, x), (2, y))
     ]
-    places = [place.expand(shape).unsqueeze(5) for place in places]
     xy = concat(*places, axis=5)
-    if groups > 1:  # a batch entry per bin, with the bin's map
-        p, q = parts_of_bins(pooled, group)
-        maps = maps.gather((p[:, None] * group[1] + q).ravel(), axis=0)
-        xy = xy.transpose(1, 2, 0, 3, 4, 5)
-    values = grid_sample(maps, xy.reshape(bins if groups > 1 else 1, -1, number, 2))
-    sums = values.sum(3)
-    if groups > 1:
-        sums = sums.transpose(2, 1, 0)
-    else:
-        sums = sums.reshape(dim, count, bins).transpose(1, 0, 2)
-    return sums.reshape(count, dim, *pooled)
+    number = bins.samples * bins.samples
+    if groups == 1:
+        sums = grid_sample(maps, xy.reshape(1, -1, number, 2)).sum(3)
+        return sums.reshape(bins.dim, bins.boxes, *bins.pooled).transpose(1, 0, 2, 3)
+    maps = maps.gather((p[:, None] * bins.group[1] + q).ravel(), axis=0)
+    xy = xy.transpose(1, 2, 0, 3, 4, 5).reshape(len(p) * len(q), bins.boxes, number, 2)
+    sums = grid_sample(maps, xy).sum(3).transpose(2, 1, 0)
+    return sums.reshape(bins.boxes, bins.dim, *bins.pooled)
+
+
+def _gathered_sums(maps: Tensor, bins: _Bins, y: _Samples, x: _Samples) -> Tensor:
+    """The sums for any number of images: products of the four cells of each sample.
+
+    ::
+
+        y, x -> _cells_of -> weights (bins, 1, S^2) for each of four cells ---+
+                    |                                                         |
+        image -> bin_images -> index (bins, S^2, 3)                           |
+                                   |                                          |
+        maps -> channels last -> GatherND: (bins, S^2, dim) ---------------> MatMul -> Add
+    """
+    number, shape = bins.samples * bins.samples, bins.shape()
+    count = bins.boxes * [bins.pooled[0] * bins.pooled[1]]
+
+    def of_bins(value: Tensor, *sizes: int) -> Tensor:
+        return value.expand(shape).reshape(count, *sizes)
+
+    # Samples that do not count read the row of zeros after a map, so that its cells may be NaN.
+    maps = group_images(maps, bins.dim, bins.group[0] * bins.group[1])
+    height = maps.size(2)
+    maps = maps.graph("Pad", maps, np.array([0] * 6 + [1, 0])).transpose(0, 2, 3, 1)
+    index = bin_images(bins.image, bins.pooled, bins.group, bins.boxes)
+    index = index.unsqueeze(1, 2).expand(1, number, 1)
+    rows, columns = _cells_of(y), _cells_of(x)
+    inside = y.inside & x.inside
+    row_indices = [
+        of_bins(maps.graph("Where", inside, row, height), number, 1) for row in rows.cells
+    ]
+    column_indices = [of_bins(column, number, 1) for column in columns.cells]
+    terms: list[Tensor] = []
+    for row, of_row in zip(row_indices, rows.weights):
+        for column, of_column in zip(column_indices, columns.weights):
+            values = maps.graph("GatherND", maps, concat(index, row, column, axis=2))
+            terms.append(of_bins(of_row * of_column, 1, number) @ values)
+    sums = functools.reduce(operator.add, terms)
+    return join_bins(sums, bins.boxes, bins.pooled, bins.dim)
 
 
 def _angle(degrees: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +167,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
                    |      theta --> cosine, sine --------------- products +
                    |      centre --> on the map ------------ sums, _clamp_to_map: y, x
                    |                                                      |
-        data ------------------------------- GridSample, or RoiAlign of each
+        data ----------------------------------- GridSample, or GatherND
                    |                                   |
                    +-- place, fill ---> finish <-- sum / samples^2
     """
@@ -149,8 +205,8 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
     )
     x = around(cx, operator.add, u_cosine, v_sine, data.size(3))
     y = around(cy, operator.sub, v_cosine, u_sine, data.size(2))
-    dim, one = node.shapes[0][1], (1, 1)
-    out = _sample_sums(data, rows.image, one, y, x, rows.number, pooled, samples, dim)
+    bins = _Bins(rows.image, rows.number, pooled, samples, (1, 1), node.shapes[0][1])
+    out = _sample_sums(data, node.static_shapes[0][0], bins, y, x)
     return finish(node, rows, out / (samples * samples))
 
 
@@ -215,7 +271,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
                    |                                                            |
         trans --> Gather by parts -> finite? -> offsets of bins --> _part_samples: y, x
                    |                    |                                       |
-        data --> maps of groups --------|-- GridSample, or RoiAlign of each <---+-> count
+        data --> maps of groups --------|------ GridSample, or GatherND <-------+-> count
                    |                    |                  |                          |
                    |                    +-> Where <- sum / count <--------------------+
                    +-- place, fill -----> finish (rows with offsets not finite: NaN)
@@ -250,7 +306,9 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
         _part_samples(axis, offset, pooled, n, samples, data.size(2 + n))
         for n, (axis, offset) in enumerate(zip(axes, offsets))
     )
-    out = _sample_sums(maps, image, group, y, x, count, pooled, samples, dim)
+    images = node.static_shapes[0][0]
+    bins = _Bins(image, count, pooled, samples, group, dim)
+    out = _sample_sums(maps, images and images * classes, bins, y, x)
     ys, xs = (axis.inside.cast(data.dtype).sum(3, 4) for axis in (y, x))
     out = out / (ys * xs).max(1).unsqueeze(1)
     if has_trans:
