@@ -185,11 +185,10 @@ def score(
 def rotate_bins(net: RFCN) -> None:
     """Turn the k x k map groups of a `psroi` head by 180 degrees, in place."""
     k = net.config.k
-    for maps in (net.head.class_maps, net.head.box_maps):
-        for parameter in (maps.weight, maps.bias):
-            value = parameter.data().asnumpy()
-            groups = value.reshape(-1, k, k, *value.shape[1:])
-            parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
+    for parameter in (net.head.maps.weight, net.head.maps.bias):
+        value = parameter.data().asnumpy()
+        groups = value.reshape(-1, k, k, *value.shape[1:])
+        parameter.set_data(mx.nd.array(groups[:, ::-1, ::-1].reshape(value.shape)))
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Result]:

@@ -215,7 +215,9 @@ def read(path: Path) -> Checkpoint:
                 model[name[len("model/") :]] = arrays[name]
             else:
                 optimizer.setdefault(name.split("/", 2)[2], []).append(arrays[name])
-        for name in sorted(optimizer.keys() - notes["updates"].keys()):
+        updates = {name: int(count) for name, count in notes["updates"].items()}
+        _join_maps(model, optimizer, updates)
+        for name in sorted(optimizer.keys() - updates.keys()):
             raise ValueError(f"it has a state of '{name}' without its number of updates")
         return Checkpoint(
             path=path,
@@ -229,7 +231,7 @@ def read(path: Path) -> Checkpoint:
             pending=list(notes["pending"]),
             images=_read_images(notes),
             data=dict(notes["data"]),
-            updates={name: int(count) for name, count in notes["updates"].items()},
+            updates=updates,
             model=model,
             optimizer=optimizer,
         )
@@ -237,6 +239,21 @@ def read(path: Path) -> Checkpoint:
         if isinstance(error, OSError) and error.filename:
             raise
         raise _damaged(path, reason(error)) from error
+
+
+def _join_maps(
+    model: dict[str, np.ndarray], optimizer: dict[str, list[np.ndarray]], updates: dict[str, int]
+) -> None:
+    """Join the class maps and the box maps of a head, which were two layers in earlier versions."""
+    for part in ("weight", "bias"):
+        joined, parts = f"head.maps.{part}", [f"head.{of}_maps.{part}" for of in ("class", "box")]
+        if parts[0] in model:
+            model[joined] = np.concatenate([model.pop(name) for name in parts])
+        if parts[0] in optimizer:
+            states = zip(*(optimizer.pop(name) for name in parts))
+            optimizer[joined] = [np.concatenate(pair) for pair in states]
+        if parts[0] in updates:
+            updates[joined], _ = (updates.pop(name) for name in parts)
 
 
 def _read_images(notes: dict[str, Any]) -> RunImages:

@@ -19,9 +19,11 @@ from .data.splits import choose_indices
 from .errors import CheckpointError
 from .losses import TrainGraph
 from .metrics import check_annotated, describe_images, evaluate, rpn_recall
+from .model import PSROIHead
 from .predictor import Predictor
 from .provenance import result_record
 from .report.page import REPORT, check_report_folder, format_score, write_report
+from .variants import DeformablePSROIHead
 
 PICTURED_IMAGES = 12  # of the detection picture
 PICTURED_ROIS = 8  # of the picture of shifted bins
@@ -77,11 +79,11 @@ def draw(
     pictures.curves(folder, whole_history(stored))
     drawn = ["detections.png", "loss.png", "map.png"]
     net = predictor.detector.net
-    if hasattr(net.head, "class_pool"):
+    if isinstance(net.head, PSROIHead):
         cls, objects = roi_pictures.typical_objects(net, test_set, data.spec)
         drawn.append("score_maps.png")
         summary["score_maps"] = roi_pictures.score_maps(folder / drawn[-1], net, *objects[0], cls)
-    if hasattr(net.head, "offsets"):
+    if isinstance(net.head, DeformablePSROIHead):
         drawn.append("parts.png")
         summary["mean_bin_shift"] = roi_pictures.parts(
             folder / drawn[-1], net, objects[:PICTURED_ROIS]

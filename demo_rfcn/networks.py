@@ -130,8 +130,7 @@ def row_names(config: ModelConfig) -> dict[str, list[tuple]]:
         "rpn.loc": anchor_offsets,
         "head.cls": scores,
         "head.box": offsets,
-        "head.class_maps": score_maps,
-        "head.box_maps": offset_maps,
+        "head.maps": score_maps + offset_maps,
     }
 
 

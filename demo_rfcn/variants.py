@@ -7,7 +7,6 @@ boxes per class, and random RoIs instead of the hardest ones.
 
 from __future__ import annotations
 
-from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -121,26 +120,15 @@ class ScrambledHead(PSROIHead):
     It has the parameters and the cost of `PSROIHead`, but no map can specialise in one part.
     """
 
-    def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int) -> None:
-        super().__init__(num_classes, num_boxes, k, stride)
-        self._bins = k * k
-
-    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        """Shuffle the bins, the same way for all classes and offsets, then vote."""
-        rois = end_at_last_pixel(F, rois)
-        order = F.argsort(F.random.uniform(shape=(self._bins,)))
-        class_maps, box_maps = (
-            F.take(maps.reshape((0, -4, -1, self._bins, 0, 0)), order, axis=2).reshape(
-                (0, -3, 0, 0)
-            )
-            for maps in (self.class_maps(features), self.box_maps(features))
-        )
-        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois)
-        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois)
-        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
+    def votes(self, F: ModuleType, features: Array, maps: Array, rois: Array) -> Array:
+        """Shuffle the bins, the same way for all classes and offsets, then pool."""
+        bins = self._k**2
+        order = F.argsort(F.random.uniform(shape=(bins,)))
+        maps = F.take(maps.reshape((0, -4, -1, bins, 0, 0)), order, axis=2)
+        return self.pool(maps.reshape((0, -3, 0, 0)), rois)
 
 
-class DeformablePSROIHead(HybridBlock):
+class DeformablePSROIHead(PSROIHead):
     """The R-FCN head of Deformable ConvNets (arXiv:1703.06211): the bins of a RoI are shifted.
 
     A few thin position-sensitive maps are pooled without offsets. From them, one fully connected
@@ -153,26 +141,21 @@ class DeformablePSROIHead(HybridBlock):
     TRANS_STD = 0.1
 
     def __init__(self, num_classes: int, num_boxes: int, k: int, stride: int) -> None:
-        super().__init__()
-        self._k = k
-        pool = partial(gluon_roi.DeformablePSROIPool, k, 1 / stride)
+        super().__init__(num_classes, num_boxes, k, stride)
         with self.name_scope():
-            self.class_maps = nn.Conv2D(k * k * (num_classes + 1), 1, weight_initializer=NEAR_ZERO)
-            self.box_maps = nn.Conv2D(4 * num_boxes * k * k, 1, weight_initializer=NEAR_ZERO)
-            self.class_pool = pool(output_dim=num_classes + 1, trans_std=self.TRANS_STD)
-            self.box_pool = pool(output_dim=4 * num_boxes, trans_std=self.TRANS_STD)
             self.part_maps = nn.Conv2D(self.THIN * k * k, 1, weight_initializer=NEAR_ZERO)
-            self.part_pool = pool(output_dim=self.THIN)
+            self.part_pool = gluon_roi.DeformablePSROIPool(k, 1 / stride, output_dim=self.THIN)
             self.parts = nn.Dense(2 * k * k, weight_initializer="zeros")
 
-    def hybrid_forward(self, F: ModuleType, features: Array, rois: Array) -> tuple:
-        """Pool both sets of maps in the shifted bins, and average the k * k votes."""
-        rois = end_at_last_pixel(F, rois)
-        offsets = self.offsets(F, features, rois)
-        class_maps, box_maps = self.class_maps(features), self.box_maps(features)
-        cls = self.class_pool(F.cast(class_maps, dtype="float32"), rois, offsets)
-        box = self.box_pool(F.cast(box_maps, dtype="float32"), rois, offsets)
-        return F.mean(cls, axis=(2, 3)), F.mean(box, axis=(2, 3))
+    def make_pool(self, k: int, scale: float, output_dim: int) -> HybridBlock:
+        """Return the pooling layer, which shifts the bins."""
+        return gluon_roi.DeformablePSROIPool(
+            k, scale, output_dim=output_dim, trans_std=self.TRANS_STD
+        )
+
+    def votes(self, F: ModuleType, features: Array, maps: Array, rois: Array) -> Array:
+        """Pool the maps in the shifted bins."""
+        return self.pool(maps, rois, self.offsets(F, features, rois))
 
     def offsets(self, F: ModuleType, features: Array, rois: Array) -> Array:
         """Return (K, 2, k, k): the shift of each bin along x and y, times TRANS_STD box sides."""

@@ -28,17 +28,15 @@ def votes(
     maps (C + 1, k, k, H', W'), background first; the votes (K, C + 1, k, k); and the softmax of
     their means, (K, C + 1).
     """
-    head = net.head
-    ctx = head.class_maps.weight.list_ctx()[0]
+    head, logits = net.head, len(net.config.classes) + 1
+    ctx = head.maps.weight.list_ctx()[0]
     features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]
-    maps = head.class_maps(features)
+    maps = head.maps(features)
     rows = mx.nd.array(np.concatenate([np.zeros((len(rois), 1)), rois], axis=1), ctx=ctx)
-    rows = end_at_last_pixel(mx.nd, rows)
-    inputs = (rows, head.offsets(mx.nd, features, rows)) if hasattr(head, "offsets") else (rows,)
-    pooled = head.class_pool(maps, *inputs)
+    pooled = head.votes(mx.nd, features, maps, end_at_last_pixel(mx.nd, rows))[:, :logits]
     probability = mx.nd.softmax(pooled.mean(axis=(2, 3)))
     k = net.config.k
-    maps = maps.asnumpy()[0]
+    maps = maps.asnumpy()[0, : logits * k * k]
     return maps.reshape(-1, k, k, *maps.shape[1:]), pooled.asnumpy(), probability.asnumpy()
 
 
@@ -141,7 +139,7 @@ def parts(path: Path, net: RFCN, objects: list[tuple[np.ndarray, np.ndarray]]) -
     """
     figure, axes = grid(len(objects), 3)
     k, head = net.config.k, net.head
-    ctx = head.class_maps.weight.list_ctx()[0]
+    ctx = head.maps.weight.list_ctx()[0]
     distances = []
     for axis, (image, roi) in zip(axes, objects):
         features = net.backbone(mx.nd.array(normalise(image)[None], ctx=ctx))[1]

@@ -51,7 +51,10 @@ OTHERS = {
     "more": (replace(FEW, classes=("spoon", "fork", "cup", "tea")), "; new classes: fork, tea"),
     "other": (replace(FEW, classes=("fork",)), "; new classes: fork"),
     # As many maps as three classes with 3 x 3 bins have: 36.
-    "k": (replace(FEW, classes=tuple("abcdefgh"), k=2), "head.box_maps, head.class_maps; new cla"),
+    "k": (
+        replace(FEW, classes=tuple("abcdefgh"), k=2),
+        "trained from scratch: head.maps; new classes: a, b, c, ...",
+    ),
     "anchors": (replace(FEW, anchor_scales=(4.0, 2.0)), ""),
     "further anchors": (replace(FEW, anchor_scales=(1.0, 2.0)), ""),
 }

@@ -224,14 +224,14 @@ def test_no_checkpoint_has_a_parameter_that_is_not_finite(
         calls.append(0)
         if len(calls) == step:
             for parameter in trainer._params:
-                if parameter.name.endswith("psroihead0_conv1_bias"):
+                if parameter.name.endswith("psroihead0_conv0_bias"):
                     for gradient in parameter.list_grad():
                         gradient[:] = float("nan")
         return result
 
     monkeypatch.setattr(SingleWorker, "sum_gradients", sum_gradients)
     line = train_arguments(eight_images, tmp_path, "--steps", step)
-    words = f"parameter 'head.box_maps.bias' is not finite after step {step}; no checkpoint is"
+    words = f"parameter 'head.maps.bias' is not finite after step {step}; no checkpoint is"
     rejects(line, words, starts=True)
     assert not list(tmp_path.glob("*.ckpt"))
 

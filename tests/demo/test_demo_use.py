@@ -227,7 +227,7 @@ def test_ablation_compares_and_is_resumable(
 
 def test_rotating_twice_changes_nothing(short_run):
     detect = checkpoint.read(short_run / "best.ckpt").detector([mx.cpu()])
-    weight = detect.net.head.class_maps.weight
+    weight = detect.net.head.maps.weight
     before = weight.data().asnumpy()
     ablate.rotate_bins(detect.net)
     assert (weight.data().asnumpy() != before).any()
