@@ -52,6 +52,7 @@ def train(
         net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
         rpn_loss = RPNLoss(schedule.rpn_num_sample)
         graph = networks.train_graph(net, rpn_loss, schedule.ohem)
+        is_random = networks.draws_random_numbers(graph)
         # Validation refines boxes by box voting (arXiv:1505.01749), which is not in the paper.
         detector = networks.detector(net, voting=True)
         predictor = Predictor(detector, data.scale, ctx[:1])
@@ -65,9 +66,11 @@ def train(
         run.begin(net, trainer, loader)  # shares the weights of the first worker
 
         for step, batch in zip(run.steps(), loader.batches(run.first)):
-            # Forward: the four losses of each image; each device gets its share of the images. The
-            # random numbers that some variants draw follow from the step.
-            mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
+            # The random numbers that some variants draw follow from the step.
+            if is_random:
+                mx.random.seed((schedule.seed * 1_000_003 + step) % 2**31)
+
+            # Forward: the four losses of each image; each device gets its share of the images.
             parts = [mx.gluon.utils.split_and_load(array, ctx, even_split=False) for array in batch]
             with mx.autograd.record():
                 losses = [graph(*parts_of_device) for parts_of_device in zip(*parts)]
