@@ -345,3 +345,17 @@ def test_times_name_every_part_of_a_step(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     for part in ("data", "backbone", "proposals", "PSROI", "backward", "update", "roi_fc"):
         assert part in said
+    assert "| outside the graph: " in said
+
+
+def test_a_step_is_compared_with_another_process(tmp_path, capsys):
+    """MXNet stands in for PyTorch, whose losses and times are in benchmarks/RESULTS.md."""
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} "$1" "$2" gluon_roi "$4"\n')
+    program.chmod(0o755)
+    root = write_eight(tmp_path / "signals") / "VOC2007"
+    line = ["--repeats", "1", "--rounds", "1", "--dataset", "voc-like", "--batch-size", "2"]
+    line += ["--short", "96", "--max-size", "96", "--dataset-root", str(root)]
+    demo_step.main(["--torch", str(program), *line])
+    said = capsys.readouterr().out
+    assert "| PyTorch, torchvision | " in said and said.endswith("within 0\n")
