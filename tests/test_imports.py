@@ -7,6 +7,8 @@ import ast
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks", "testing")
