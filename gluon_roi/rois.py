@@ -5,7 +5,8 @@ Every operator takes rows ``[batch_index, x1, y1, x2, y2]``, boxes per image of 
 boxes with counts (`rois_num`). The functions here convert each common layout to rows, for code that
 keeps one layout throughout. Coordinates are image coordinates (pixels) and are not changed. Results
 are float32, or float64 if boxes are float64; in float16, coordinates above 1024 would be rounded to
-integers. Gradients flow back to every box given as an ``mx.nd.NDArray``.
+integers. Arrays of ``mx.np`` give arrays of ``mx.np``, others those of ``mx.nd``. Gradients flow
+back to every box given as an array of MXNet.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ __all__ = ["assign_levels", "check", "from_batch", "from_counts", "from_list", "
 
 def _real(boxes: Any) -> Any:
     """Convert boxes to an NDArray or NumPy array of float32, or float64 if they are float64."""
-    if not isinstance(boxes, (mx.nd.NDArray, np.ndarray)):
+    if isinstance(boxes, mx.nd.NDArray):
+        boxes = boxes.as_nd_ndarray()
+    elif not isinstance(boxes, np.ndarray):
         boxes = np.asarray(boxes, np.float32)
     if boxes.size == 0:  # outside of np_shape, MXNet cannot copy empty arrays
         boxes = np.zeros(boxes.shape, boxes.dtype)
     return boxes if boxes.dtype == np.float64 else boxes.astype(np.float32)
 
 
-def _boxes(where: str, boxes: Any, expected: str, dimensions: int) -> Any:
+def _boxes(
+    where: str, boxes: Any, expected: str, dimensions: int, columns: Sequence[int] = (4,)
+) -> Any:
     boxes = _real(boxes)
-    if boxes.ndim != dimensions or boxes.shape[-1] != 4:
+    if boxes.ndim != dimensions or boxes.shape[-1] not in columns:
         raise ValueError(f"{where} has shape {boxes.shape}, expected {expected}")
     return boxes
 
@@ -39,19 +44,26 @@ def _empty(shape: tuple, context: mx.Context, dtype: Any) -> mx.nd.NDArray:
         return mx.nd.zeros(shape, context, dtype)
 
 
+def _in_the_form_of(given: Sequence[Any], result: mx.nd.NDArray) -> mx.nd.NDArray:
+    """The result, as an array of mx.np if one of the caller's arrays is."""
+    return result.as_np_ndarray() if any(isinstance(a, mx.np.ndarray) for a in given) else result
+
+
 def _rows(
     function: str, images: np.ndarray, given: Sequence[Any], boxes: Sequence[Any]
 ) -> mx.nd.NDArray:
     """Concatenate boxes with their image indices in the first column. Arrays may be empty.
 
-    `given` are the caller's arrays, which determine the context; `boxes` are the converted ones.
+    `given` are the caller's arrays, which determine context and form; `boxes` are the converted
+    ones.
     """
     context = next((a.context for a in given if isinstance(a, mx.nd.NDArray)), mx.current_context())
     without_rows, boxes = boxes, [box for box in boxes if box.shape[0] > 0]
     if not boxes:
         if mx.util.is_np_shape():
             dtype = np.result_type(np.float32, *(box.dtype for box in without_rows))
-            return _empty((0, 5), context, dtype)
+            empty = _empty((0, 1 + without_rows[0].shape[-1]), context, dtype)
+            return _in_the_form_of(given, empty)
         raise ValueError(
             f"{function}: got no boxes, expected at least one: MXNet supports empty arrays "
             "only under mx.util.np_shape()"
@@ -64,7 +76,8 @@ def _rows(
         for b in boxes
     ]
     column = mx.nd.array(images.reshape(-1, 1), context, dtype)
-    return mx.nd.concat(column, mx.nd.concat(*arrays, dim=0), dim=1)
+    rows = mx.nd.concat(column, mx.nd.concat(*arrays, dim=0), dim=1)
+    return _in_the_form_of(given, rows)
 
 
 def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
@@ -72,19 +85,20 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
 
     Parameters
     ----------
-    boxes : sequence of arrays, shape (L_i, 4)
-        ``x1, y1, x2, y2`` of image i, in image coordinates; NDArrays, NumPy arrays or lists.
-        An image may have no boxes: an empty array or ``[]``.
+    boxes : sequence of arrays, shape (L_i, 4), or (L_i, 5) if rotated
+        ``x1, y1, x2, y2`` of image i, in image coordinates, or ``cx, cy, w, h, theta``; NDArrays,
+        NumPy arrays or lists. An image may have no boxes: an empty array or ``[]``.
 
     Returns
     -------
-    mxnet.nd.NDArray, shape (K, 5)
-        ``[i, x1, y1, x2, y2]``, where K is the sum of all L_i, on the context of the first NDArray.
+    mxnet.nd.NDArray, shape (K, 5), or (K, 6) if rotated
+        ``[i, *box]``, where K is the sum of all L_i, on the context of the first NDArray.
 
     Raises
     ------
     ValueError
-        An array has a wrong shape, or there is no box outside ``mx.util.np_shape()``.
+        An array has a wrong shape, or another number of columns than the others, or there is no
+        box outside ``mx.util.np_shape()``.
 
     Examples
     --------
@@ -92,11 +106,13 @@ def from_list(boxes: Sequence[Any]) -> mx.nd.NDArray:
     [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
     """
     given, checked = list(boxes), []
-    for i, image in enumerate(given):
-        image = _real(image)
+    real = [_real(image) for image in given]
+    columns = next((a.shape[1] for a in real if a.ndim == 2 and a.shape[1] in (4, 5)), 4)
+    for i, image in enumerate(real):
         # An image without boxes may be given as [].
-        image = image.reshape(0, 4) if image.shape == (0,) else image
-        checked.append(_boxes(f"from_list: boxes[{i}]", image, "(L, 4)", 2))
+        image = image.reshape(0, columns) if image.shape == (0,) else image
+        expected = "(L, 4), or (L, 5) if all boxes are rotated"
+        checked.append(_boxes(f"from_list: boxes[{i}]", image, expected, 2, (columns,)))
     counts = [image.shape[0] for image in checked]
     return _rows("from_list", np.repeat(np.arange(len(counts)), counts), given, checked)
 
@@ -107,7 +123,8 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     Parameters
     ----------
     rois : array, shape (K, 4)
-        ``x1, y1, x2, y2`` in image coordinates.
+        ``x1, y1, x2, y2`` in image coordinates. (Pass rotated boxes to RotatedROIAlign with their
+        counts.)
     rois_num : array of int, shape (N,)
         Number of boxes of each image; the sum is K.
 
@@ -140,32 +157,46 @@ def from_counts(rois: Any, rois_num: Any) -> mx.nd.NDArray:
     return _rows("from_counts", images, [given], [rois])
 
 
-def from_batch(boxes: Any) -> mx.nd.NDArray:
+def from_batch(boxes: Any, valid: Any = None) -> mx.nd.NDArray:
     """Convert an array of R boxes for each image, GluonCV's layout, to rows.
 
     Parameters
     ----------
-    boxes : array, shape (N, R, 4)
-        ``x1, y1, x2, y2`` of the R boxes of each image, in image coordinates.
+    boxes : array, shape (N, R, 4), or (N, R, 5) if rotated
+        ``x1, y1, x2, y2`` of the R boxes of each image, in image coordinates, or ``cx, cy, w, h,
+        theta``.
+    valid : array, shape (N, R), optional
+        0 or False for boxes that become padding rows, such as those that BoxNMS suppressed.
 
     Returns
     -------
-    mxnet.nd.NDArray, shape (N * R, 5)
-        ``[image, x1, y1, x2, y2]``, on the context of `boxes`.
+    mxnet.nd.NDArray, shape (N * R, 5), or (N * R, 6) if rotated
+        ``[image, *box]``, on the context of `boxes`; a padding row is ``[-1, *box]``.
 
     Raises
     ------
     ValueError
-        The array has a wrong shape, or there is no box outside ``mx.util.np_shape()``.
+        An array has a wrong shape, or there is no box outside ``mx.util.np_shape()``.
 
     Examples
     --------
     >>> from_batch([[[0, 0, 9, 9]], [[1, 1, 5, 5]]]).asnumpy().tolist()
     [[0.0, 0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 1.0, 5.0, 5.0]]
+    >>> from_batch([[[7, 7, 9, 4, 30], [0, 0, 0, 0, 0]]], valid=[[1, 0]]).asnumpy().tolist()
+    [[0.0, 7.0, 7.0, 9.0, 4.0, 30.0], [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
-    given, boxes = boxes, _boxes("from_batch: boxes", boxes, "(N, R, 4)", 3)
+    expected = "(N, R, 4), or (N, R, 5) if rotated"
+    given, boxes = boxes, _boxes("from_batch: boxes", boxes, expected, 3, (4, 5))
     images = np.repeat(np.arange(boxes.shape[0]), boxes.shape[1])
-    return _rows("from_batch", images, [given], [boxes.reshape((len(images), 4))])
+    if valid is not None:
+        valid = valid.asnumpy() if isinstance(valid, mx.nd.NDArray) else np.asarray(valid)
+        if valid.shape != boxes.shape[:2]:
+            raise ValueError(
+                f"from_batch: valid has shape {valid.shape}, expected {boxes.shape[:2]}, a number "
+                "for each box"
+            )
+        images = np.where(valid.ravel() != 0, images, -1)
+    return _rows("from_batch", images, [given], [boxes.reshape((len(images), boxes.shape[2]))])
 
 
 def from_xywh(boxes: Any) -> Any:
@@ -178,8 +209,8 @@ def from_xywh(boxes: Any) -> Any:
 
     Returns
     -------
-    mxnet.nd.NDArray or numpy.ndarray, shape of `boxes`
-        With ``x2 = x + width`` and ``y2 = y + height``; an NDArray if `boxes` is one.
+    array of MXNet or numpy.ndarray, shape of `boxes`
+        With ``x2 = x + width`` and ``y2 = y + height``; of the form of `boxes`.
 
     Raises
     ------
@@ -194,18 +225,18 @@ def from_xywh(boxes: Any) -> Any:
     given, boxes = boxes, _real(boxes)
     _check_columns("from_xywh: boxes", boxes)
     if isinstance(given, mx.nd.NDArray) and boxes.size == 0:
-        return _empty(boxes.shape, given.context, boxes.dtype)
+        return _in_the_form_of([given], _empty(boxes.shape, given.context, boxes.dtype))
     corners, sizes = boxes[..., :-2], boxes[..., -2:]
     ends = corners, corners[..., -2:] + sizes
     if isinstance(boxes, mx.nd.NDArray):
-        return mx.nd.concat(*ends, dim=boxes.ndim - 1)
+        return _in_the_form_of([given], mx.nd.concat(*ends, dim=boxes.ndim - 1))
     return np.concatenate(ends, axis=-1)
 
 
-def _check_columns(where: str, boxes: Any) -> None:
+def _check_columns(where: str, boxes: Any, others: str = "") -> None:
     columns = boxes.shape[-1] if boxes.ndim else 0
     if not (columns == 4 or (boxes.ndim == 2 and columns == 5)):
-        raise ValueError(f"{where} has shape {boxes.shape}, expected (..., 4) or (K, 5)")
+        raise ValueError(f"{where} has shape {boxes.shape}, expected (..., 4) or (K, 5){others}")
 
 
 def check(rois: Any, image_shape: Sequence[int], spatial_scale: float | None = None) -> None:
@@ -315,8 +346,9 @@ def assign_levels(
 
     Parameters
     ----------
-    rois : array, shape (..., 4) or (K, 5)
-        Boxes, or rows of rois, in image coordinates.
+    rois : array, shape (..., 4), (K, 5) or (K, 6)
+        Boxes, rows of rois, or rows of rotated rois ``[batch_index, cx, cy, w, h, theta]``, in
+        image coordinates.
     k_min, k_max : int
         Finest and coarsest level; level k has stride ``2 ** k``.
     k0, canonical_size : int, float
@@ -329,18 +361,24 @@ def assign_levels(
     Raises
     ------
     ValueError
-        `rois` has neither 4 nor 5 columns.
+        `rois` has another shape.
 
     Examples
     --------
     >>> assign_levels([[0, 0, 0, 224, 224], [0, 0, 0, 223, 223], [1, 5, 5, 5, 5]])
     array([4, 3, 2])
+    >>> assign_levels([[0, 300, 300, 448, 112, 45]])
+    array([4])
     """
     rois = rois.asnumpy() if isinstance(rois, mx.nd.NDArray) else np.asarray(rois)
-    _check_columns("assign_levels: rois", rois)
-    x1, y1, x2, y2 = np.moveaxis(rois[..., -4:].astype(np.float64), -1, 0)
+    if rois.ndim == 2 and rois.shape[1] == 6:
+        width, height = np.moveaxis(rois[:, 3:5].astype(np.float64), -1, 0)
+    else:
+        _check_columns("assign_levels: rois", rois, " or (K, 6)")
+        x1, y1, x2, y2 = np.moveaxis(rois[..., -4:].astype(np.float64), -1, 0)
+        with np.errstate(invalid="ignore"):
+            width, height = x2 - x1, y2 - y1
     with np.errstate(invalid="ignore"):
-        width, height = x2 - x1, y2 - y1
         area = np.where(width > 0, width, 0) * np.where(height > 0, height, 0)
         relative = np.sqrt(area) / canonical_size + 1e-6
         # Minimum sizes are compared, as in the operator, because a logarithm would be rounded.

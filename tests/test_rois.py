@@ -31,18 +31,70 @@ def test_docstrings():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
-@pytest.mark.parametrize("make", [np.array, mx.nd.array], ids=["numpy", "mxnet"])
+@pytest.mark.parametrize("make", [np.array, mx.nd.array, mx.np.array], ids=["numpy", "nd", "np"])
 def test_rows(call, make, dtype):
     rows = call(make(BOXES, dtype=dtype))
-    assert isinstance(rows, mx.nd.NDArray)
+    assert type(rows) is (mx.np.ndarray if make is mx.np.array else mx.nd.NDArray)
     assert rows.dtype == (np.float64 if dtype == "float64" else np.float32)
     np.testing.assert_array_equal(rows.asnumpy(), ROWS)
 
 
-def test_gradient_reaches_the_boxes(call):
-    boxes = mx.nd.array(BOXES)
+@pytest.mark.parametrize("make", [np.array, mx.nd.array, mx.np.array], ids=["numpy", "nd", "np"])
+@pytest.mark.parametrize("np_semantics", [False, True])
+def test_every_function_takes_every_kind_of_array(make, np_semantics):
+    boxes = make(BOXES, dtype="float32")
+    with mx.util.np_shape(np_semantics), mx.util.np_array(np_semantics):
+        corners = rois.from_xywh(boxes)
+        levels = rois.assign_levels(boxes)
+        rois.check(boxes, (16, 16))
+    assert type(corners) is type(boxes) and isinstance(levels, np.ndarray)
+    values = corners if make is np.array else corners.asnumpy()
+    np.testing.assert_array_equal(values, np.hstack([BOXES[:, :2], BOXES[:, :2] + BOXES[:, 2:]]))
+
+
+ROTATED = np.arange(20.0).reshape(4, 5)
+
+
+@pytest.mark.parametrize("make", [np.array, mx.nd.array, mx.np.array], ids=["numpy", "nd", "np"])
+def test_rotated_boxes(make):
+    boxes, rows = make(ROTATED, dtype="float32"), np.hstack([ROWS[:, :1], ROTATED])
+    for found in (
+        rois.from_list([boxes[:2], boxes[2:]]),
+        rois.from_batch(boxes.reshape((2, 2, 5))),
+    ):
+        np.testing.assert_array_equal(found.asnumpy(), rows)
+    without = rois.from_list([[], boxes, np.zeros((0, 5))])
+    np.testing.assert_array_equal(without.asnumpy(), np.hstack([np.ones((4, 1)), ROTATED]))
+    with mx.util.np_shape():
+        assert rois.from_list([np.zeros((0, 5)), []]).shape == (0, 6)
+        assert rois.from_batch(np.zeros((2, 0, 5))).shape == (0, 6)
+
+
+@pytest.mark.parametrize("boxes", [BOXES, ROTATED], ids=["upright", "rotated"])
+@pytest.mark.parametrize("make", [np.array, mx.nd.array, mx.np.array], ids=["numpy", "nd", "np"])
+def test_boxes_that_are_not_valid_become_padding_rows(make, boxes):
+    valid = make([[1, 0], [0, 1]])
+    rows = rois.from_batch(make(boxes.reshape(2, 2, -1)), valid).asnumpy()
+    np.testing.assert_array_equal(rows, np.hstack([[[0], [-1], [-1], [1]], boxes]))
+    scores = make([[0.5, -1], [-1, 0.25]])
+    assert (rois.from_batch(make(boxes.reshape(2, 2, -1)), scores >= 0).asnumpy() == rows).all()
+
+
+def test_levels_of_rotated_rows_are_those_of_upright_boxes_of_their_size():
+    size = np.random.RandomState(0).uniform(1, 900, (50, 2))
+    upright = np.hstack([0 * size, size])
+    rotated = np.hstack([np.zeros((50, 1)), size, size, np.full((50, 1), 33.0)])
+    for make in (np.array, mx.nd.array, mx.np.array):
+        found = rois.assign_levels(make(rotated, dtype="float64"))
+        assert found.tolist() == rois.assign_levels(upright).tolist()
+    assert rois.assign_levels([[0, 5, 5, np.nan, 900, 0], [0, 5, 5, -9, 900, 0]]).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("make", [mx.nd.array, mx.np.array], ids=["nd", "np"])
+def test_gradient_reaches_the_boxes(call, make):
+    boxes = make(BOXES)
     boxes.attach_grad()
-    weights = mx.nd.random.normal(shape=(4, 5))
+    weights = make(np.random.RandomState(0).randn(4, 5))
     with mx.autograd.record():
         loss = (call(boxes) * weights).sum()
     loss.backward()
@@ -132,6 +184,14 @@ def test_empty_arrays_of_mxnet_have_no_level_and_pass_the_check():
         (lambda: rois.from_counts(BOXES, [5, -1]), r"from_counts: rois_num is \[5, -1\], expected"),
         (lambda: rois.from_counts(BOXES, [3.5, 0.5]), r"from_counts: rois_num is \[3.5, 0.5\]"),
         (lambda: rois.from_batch(BOXES), r"from_batch: boxes has shape \(4, 4\), expected"),
+        (
+            lambda: rois.from_batch(BOXES[None], [1, 1, 0]),
+            r"from_batch: valid has shape \(3,\), expected \(1, 4\)",
+        ),
+        (
+            lambda: rois.from_list([BOXES, ROTATED]),
+            r"from_list: boxes\[1\] has shape \(4, 5\), expected \(L, 4\), or \(L, 5\) if all",
+        ),
         (lambda: rois.assign_levels(BOXES[:, :3]), r"assign_levels: rois has shape \(4, 3\), exp"),
     ],
 )
