@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_no_row_to_pool(name, runtime, tmp_path):
         (found,) = call(*maps, rows)
         assert found.shape == (len(rows), *shape[1:])
         assert not found.any()
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_channels_cannot_be_dynamic(name, tmp_path):
+    """The output has as many channels, or a share of them."""
+    model, path = MODELS[name], tmp_path / "model.onnx"
+    dynamic = [(1, 2, 3)] * (model.maps or 1) + [(0,)]
+    model = dataclasses.replace(model, options={"dynamic": dynamic})
+    with pytest.raises(NotImplementedError, match="axis 1 of the .* is dynamic, expected a static"):
+        model.export(path)
+    assert not path.exists()
 
 
 # ---- Large batches and maps ----------------------------------------------------------------------

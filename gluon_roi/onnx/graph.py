@@ -308,8 +308,8 @@ class Node:
         Shapes and types of the inputs.
     static_shapes : list
         Shapes of the inputs, with None for dynamic sizes.
-    trials : list
-        For each input, its shapes for several sizes of the dynamic axes of the model.
+    trials, out_trials : list
+        For each input and output, its shapes for several sizes of the dynamic axes of the model.
     out_shapes, out_dtypes : list
         Shapes and types of the visible outputs.
     out_sizes : list
@@ -324,6 +324,7 @@ class Node:
         self.trials = [entry.trials for entry in inputs]
         self.dtypes = [entry.dtype for entry in inputs]
         self.out_shapes = [entry.shape for entry in outputs]
+        self.out_trials = [entry.trials for entry in outputs]
         self.out_dtypes = [entry.dtype for entry in outputs]
         self.out_sizes: list[Any] = []
         self._attributes = {k: v for k, v in attributes.items() if not k.startswith("__")}
@@ -337,6 +338,23 @@ class Node:
     def rank(self) -> int:
         """Rank of the first input."""
         return len(self.shapes[0])
+
+    def static_size(self, axis: int, place: int = 0) -> int:
+        """The size of an axis of an input as a number; reject the node if it is dynamic."""
+        return self._static_size(
+            self.trials[place], axis, "data" if place == 0 else f"input {place}"
+        )
+
+    def static_out_size(self, axis: int) -> int:
+        """The same of the first output."""
+        return self._static_size(self.out_trials[0], axis, "output")
+
+    def _static_size(self, trials: Sequence[tuple], axis: int, what: str) -> int:
+        if len({shape[axis] for shape in trials}) > 1:
+            raise self.refusal(
+                f"axis {axis % len(trials[0])} of the {what} is dynamic, expected a static one"
+            )
+        return int(trials[0][axis])
 
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value, or a string if it is not a literal."""

@@ -54,7 +54,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
     rows = decode(node, data.dtype)
     axes = sample_axes(rows.box, scale, aligned, pooled)
     out = align_bins(
-        data, rows.image, axes, rows.number, pooled, sampling_ratio, pooled, node.out_shapes[0][1]
+        data, rows.image, axes, rows.number, pooled, sampling_ratio, pooled, node.static_out_size(1)
     )
     return finish(node, rows, out)
 
@@ -149,7 +149,7 @@ def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: fl
     which = needs_per_bin.squeeze(1).nonzero().reshape(-1)
     axes = [SampleAxis(*(part.gather(which) for part in axis)) for axis in axes]
     per_bin = align_bins(
-        data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.shapes[0][1]
+        data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.static_size(1)
     )
     return out.graph("ScatterND", out, which.unsqueeze(1), per_bin)
 

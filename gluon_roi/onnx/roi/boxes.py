@@ -113,7 +113,7 @@ def finish(node: Node, rows: Rows, out: Tensor) -> Tensor:
 def filled_rows(node: Node, fill: Tensor, dtype: Any) -> Tensor:
     """The output of a node before pooled rows are written."""
     fill = fill if fill.dtype == dtype else fill.cast(dtype)
-    return fill.unsqueeze(1, 2, 3).expand(fill.size(0), *node.out_shapes[0][1:])
+    return fill.unsqueeze(1, 2, 3).expand(fill.size(0), *map(node.static_out_size, (1, 2, 3)))
 
 
 def data_of(node: Node, number: int = 0) -> Tensor:

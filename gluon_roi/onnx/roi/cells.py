@@ -36,7 +36,7 @@ def roi_pool(g: Graph, node: Node) -> Tensor:
         raise node.refusal(
             "float64 data have no translation: MaxRoiPool of the runtimes is float32"
         )
-    return _pool_cells(g, node, "roi_pool", node.shapes[0][1], (1, 1))
+    return _pool_cells(g, node, "roi_pool", node.static_size(1), (1, 1))
 
 
 @rule("_gluon_roi_PSROIPool")
@@ -51,7 +51,7 @@ def ps_roi_pool(g: Graph, node: Node) -> Tensor:
     node.accept("output_dim")  # it follows from the shape
     pooled = pooled_size(node)
     group = grid_of(node, "group_size", pooled)
-    return _pool_cells(g, node, node.get("convention", "rfcn"), node.out_shapes[0][1], group)
+    return _pool_cells(g, node, node.get("convention", "rfcn"), node.static_out_size(1), group)
 
 
 def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[int, int]) -> Tensor:

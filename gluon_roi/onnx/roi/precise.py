@@ -26,7 +26,7 @@ def pr_roi_pool(g: Graph, node: Node) -> Tensor:
     (height, width), scale = pooled_size(node), float(node.get("spatial_scale"))
     data = data_of(node)
     rows = decode(node, data.dtype)
-    images, channels = data.size(0), node.shapes[0][1]
+    images, channels = data.size(0), node.static_size(1)
     wy, wx = (
         _hat_means(low, high, scale, bins, data.size(2 + n)).cast(data.dtype)
         for n, ((low, high), bins) in enumerate(zip(axes_of(rows.box), (height, width)))

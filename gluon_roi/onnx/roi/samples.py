@@ -205,7 +205,7 @@ def rotated_roi_align(g: Graph, node: Node) -> Tensor:
     )
     x = around(cx, operator.add, u_cosine, v_sine, data.size(3))
     y = around(cy, operator.sub, v_cosine, u_sine, data.size(2))
-    bins = _Bins(rows.image, rows.number, pooled, samples, (1, 1), node.shapes[0][1])
+    bins = _Bins(rows.image, rows.number, pooled, samples, (1, 1), node.static_size(1))
     out = _sample_sums(data, node.static_shapes[0][0], bins, y, x)
     return finish(node, rows, out / (samples * samples))
 
@@ -281,8 +281,8 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     group, samples = grid_of(node, "group_size", pooled), node.get("sample_per_part", 4)
     has_trans = node.get("trans", False)
-    classes = node.shapes[2][1] // 2 if has_trans else 1
-    dim = node.out_shapes[0][1] // classes
+    classes = node.static_size(1, 2) // 2 if has_trans else 1
+    dim = node.static_out_size(1) // classes
     data = data_of(node)
     places = [place for place in range(len(node.inputs)) if place != 2 or not has_trans]
     rows = decode(node.with_inputs(*places), data.dtype)
@@ -298,7 +298,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
     image = rows.image.unsqueeze(1) * classes
     image = (image + np.arange(classes)[None]).reshape(-1)
     pair_images = data.size(0) * [classes]
-    maps = data.reshape(pair_images, node.shapes[0][1] // classes, data.shape(2, 4))
+    maps = data.reshape(pair_images, node.static_size(1) // classes, data.shape(2, 4))
     offsets: list[Tensor | None] = [None, None]
     if has_trans:
         *offsets, finite = _part_offsets(node, pooled, rows.place, count)

@@ -162,7 +162,7 @@ def _box_nms(g: Graph, node: Node) -> list[Tensor]:
                 +----------------------> Gather: kept first, the rest -1 <-------+
     """
     attrs = _suppression(node)
-    data, width = node.inputs[0], node.shapes[0][-1]
+    data, width = node.inputs[0], node.inputs[0].size(node.rank - 1)
     data = data.cast(np.float32) if node.dtype == np.float16 else data
     number = data.shape(node.rank - 2, node.rank - 1)  # of boxes per image
     images = data.shape(0, node.rank - 2)
@@ -318,7 +318,7 @@ def first_of_equal(values: Tensor, number: Tensor, count: Tensor) -> Tensor:
     return g("GatherElements", order, rank, axis=1)
 
 
-def gathered_rows(rows: Tensor, order: Tensor, width: int) -> Tensor:
+def gathered_rows(rows: Tensor, order: Tensor, width: Any) -> Tensor:
     """rows (B, n, width) in the order (B, k)."""
     index = order.unsqueeze(2).expand(1, 1, width)
     return rows.graph("GatherElements", rows, index, axis=1)

@@ -29,7 +29,7 @@ def _deformable_sampling(g: Graph, node: Node) -> Tensor:
     parts = node.get("num_deformable_group", 1)  # channels that share offsets
     as_map = node.get("layout", "map") == "map"
     images, size = offset.size(0), offset.shape(2, 4)
-    channels = node.shapes[0][1]
+    channels = node.static_size(1)
 
     # In a map the kernel's cells are neighbours, in columns they are channels.
     outputs = size * (kernel if as_map else (kernel[0] * kernel[1], 1))

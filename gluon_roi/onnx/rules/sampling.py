@@ -60,7 +60,7 @@ def _resized_side(node: Node, mode: str, axis: int) -> Any:
     if mode == "like":
         return node.inputs[1].size(axis)
     if node.static_shapes[0][axis] is not None:
-        return int(node.out_shapes[0][axis])
+        return node.static_out_size(axis)
     if mode == "size" and scale is None:
         return given
     size = node.inputs[0].size(axis)
@@ -88,9 +88,9 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
     """Sampling positions x, y, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     node.expect_floats()
-    height, width = node.out_shapes[0][2:]
     node.accept("target_shape")  # part of the output shape
     if node.get("transform_type") == "affine":
+        height, width = node.static_out_size(2), node.static_out_size(3)
         dtype = node.dtype.type
         y, x = np.indices((height, width)).reshape(2, -1).astype(dtype)
         with np.errstate(divide="ignore", invalid="ignore"):  # MXNet gives NaN for a side of 1
@@ -99,7 +99,7 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
                 for position, size in ((x, width), (y, height))
             )
         positions = node.inputs[0].reshape(-1, 2, 3) @ np.stack([x, y, np.ones_like(x)])
-        return positions.reshape(-1, 2, int(height), int(width))
+        return positions.reshape(-1, 2, height, width)
     axes = []
     for n, flow in enumerate(node.inputs[0].split(2, 1)):
         size = node.inputs[0].size(3 - n)
