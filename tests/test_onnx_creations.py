@@ -42,6 +42,10 @@ CREATED: dict[str, tuple] = {
         [(1, 2, 6, 8)], [(0, 2, 3)], [(2, 2, 9, 5)],
     ),
     "as many as cells": (S.Reshape(X, shape=(-1,)) * S.ones((0,)), [(2, 3)], [(0, 1)], [(5, 4)]),
+    "given, of axes with one size": (
+        S.broadcast_add((X + Y) * S.ones((3, 1)), S.ones((1, 7))),
+        [(3, 1), (3, 1)], [(0,), (0,)], [(3, 1), (3, 1)],
+    ),
     "fixed beside dynamic": (S.Concat(X, S.ones((4, 3)), dim=0), [(2, 3)], [(0,)], [(5, 3)]),
 }  # fmt: skip
 

@@ -23,12 +23,17 @@ def creations_last(nodes: list[dict]) -> list[int]:
     return sorted(range(len(nodes)), key=lambda number: number in late)
 
 
-def creation_sizes(entry: Entry, entries: list[Entry]) -> list[Any]:
-    """Output sizes of an operator in CREATIONS: int, vector of one element, or None if unknown."""
-    return [
-        _equal_size([shape[axis] for shape in entry.trials], entries) if size is None else int(size)
-        for axis, size in enumerate(entry.static_shape)
-    ]
+def creation_sizes(given: tuple, entry: Entry, entries: list[Entry]) -> list[Any]:
+    """Output sizes of an operator in CREATIONS: int, vector of one element, or None if unknown.
+
+    Positive sizes of its attribute `shape` are fixed; MXNet infers the others from other nodes.
+    """
+    sizes: list[Any] = []
+    for axis, static in enumerate(entry.static_shape):
+        size = given[axis] if axis < len(given) and given[axis] > 0 else static
+        trials = [shape[axis] for shape in entry.trials]
+        sizes.append(_equal_size(trials, entries) if size is None else int(size))
+    return sizes
 
 
 def _equal_size(sizes: list[int], entries: list[Entry]) -> Any:

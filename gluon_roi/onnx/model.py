@@ -80,7 +80,8 @@ def _translate(
         mxnet_node = Node(node["op"], name, node.get("attrs", {}), sources, results)
         with graph.translating(mxnet_node):
             if mxnet_node.op in CREATIONS:
-                mxnet_node.out_sizes = creation_sizes(by_place[number, 0], entries)
+                given = mxnet_node.sizes("shape")
+                mxnet_node.out_sizes = creation_sizes(given, by_place[number, 0], entries)
             tensors = _translate_node(rule, graph, mxnet_node)
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         for entry, tensor in zip(results, tensors):
