@@ -25,6 +25,7 @@ REFUSALS = (
     "an axis whose size is dynamic has no translation",
     " cannot be dynamic",
     ", which must have its size, is ",
+    " is dynamic, expected a static one",
     *(f": {dtype} data have no translation" for dtype in INTEGERS),
     *(f" no translation for {dtype} data, whose numbers are from" for dtype in INTEGERS),
     "have no translation, expected 2 or 4",
@@ -34,8 +35,8 @@ REFUSALS = (
 def check(seed: int, path: Path, run: Callable = run, zero_sizes: bool = True) -> str:
     """What differs in the graph of a number, one line, or nothing."""
     made = graph(seed, zero_sizes=zero_sizes)
-    if not made.calls:
-        return ""
+    if not made.calls or (run is RUNS["openvino"] and made.has_small_integers()):
+        return ""  # OpenVINO computes small integers with other types, in which nothing wraps
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:

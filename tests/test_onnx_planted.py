@@ -17,7 +17,7 @@ from gluon_roi.onnx import model, passes
 from gluon_roi.onnx.graph import Graph, Node
 
 #: Graphs that begin with each operator of a fault.
-GRAPHS = 12
+GRAPHS = 24
 
 
 def find(operators: tuple, folder: Any) -> list[str]:

@@ -247,9 +247,9 @@ NODES: dict[str, tuple[Any, tuple, str]] = {
         "node a (_contrib_arange_like): start=0.0, step=0.5 in int32 has no translation",
     ),
     "activation of one input": (
-        S.LeakyReLU(X, act_type="selu", name="l"),
+        S.LeakyReLU(X, act_type="rrelu", name="l"),
         (3, 4),
-        "node l (LeakyReLU): act_type=selu has no translation",
+        "node l (LeakyReLU): act_type=rrelu has no translation",
     ),
     "target_shape of old files": (
         S.Reshape(X, target_shape=(0, 4), name="r"),

@@ -14,7 +14,7 @@ from .passes.types import tensor_types
 _NO_FLOAT64 = {
     *("Acos", "Asin", "Atan", "AveragePool", "Conv", "ConvTranspose", "Elu", "Erf"),
     *("GlobalAveragePool", "GlobalMaxPool", "GridSample", "HardSigmoid", "InstanceNormalization"),
-    *("LRN", "Resize", "Softplus", "Softsign", "Tan"),
+    *("LRN", "Resize", "Selu", "Softplus", "Softsign", "Tan"),
 }
 
 

@@ -343,3 +343,8 @@ def _arange_like(g: Graph, node: Node) -> Tensor:
 @rule("shape_array")
 def _shape_array(g: Graph, node: Node) -> Tensor:
     return node.inputs[0].shape()
+
+
+@rule("size_array")
+def _size_array(g: Graph, node: Node) -> Tensor:
+    return g("ReduceProd", node.inputs[0].shape(), keepdims=1)

@@ -116,6 +116,20 @@ def _arg(g: Graph, node: Node, variant: str) -> Tensor:
     return found.cast(node.out_dtypes[0])
 
 
+@rule("SequenceMask")
+def _sequence_mask(g: Graph, node: Node) -> Tensor:
+    """Elements from the length of each sequence on, along axis 0 or 1, are replaced."""
+    node.accept("use_sequence_length")  # the number of inputs shows it
+    axis, value = node.axis("axis", 0), float(node.get("value", 0.0))
+    data, *lengths = node.inputs
+    if not lengths:
+        return data
+    place = data.size(axis).numbers().unsqueeze(1 - axis)
+    inside = place < lengths[0].cast(np.int64).unsqueeze(axis)
+    inside = inside.unsqueeze(*range(2, node.rank)) if node.rank > 2 else inside
+    return inside.where(data, np.array(value).astype(node.dtype))
+
+
 # ---- Sums and products ---------------------------------------------------------------------------
 
 
@@ -159,12 +173,18 @@ def _norm(g: Graph, node: Node) -> Tensor:
 
 @rules({"softmax": "Softmax", "log_softmax": "LogSoftmax"})
 def _softmax(g: Graph, node: Node, variant: str) -> Tensor:
-    node.expect("use_length", False)
+    """The first numbers along the axis are normalised, and the others 0, if there is a length."""
     node.expect("dtype", None, node.dtype.name)
-    data, temperature = node.inputs[0], node.get("temperature")
+    node.accept("use_length")  # the number of inputs shows it
+    (data, *lengths), temperature = node.inputs, node.get("temperature")
+    axis = node.axis("axis", -1)
     if temperature not in (None, 1):
         data = data / temperature
-    return g(variant, data, axis=node.axis("axis", -1))
+    if not lengths:
+        return g(variant, data, axis=axis)
+    place = data.size(axis).numbers().reshape(-1, *[1] * (node.rank - 1 - axis))
+    inside = place < lengths[0].cast(np.int64).unsqueeze(axis)
+    return inside.where(g(variant, inside.where(data, -np.inf), axis=axis), 0)
 
 
 @rule("SoftmaxActivation")
@@ -173,15 +193,19 @@ def _softmax_activation(g: Graph, node: Node) -> Tensor:
     return g("Softmax", node.inputs[0], axis=axis)
 
 
-@rule("batch_dot")
+@rule("batch_dot", "_linalg_gemm2")
 def _batch_dot(g: Graph, node: Node) -> Tensor:
     node.accept("forward_stype")
+    node.expect("axis", -2)  # of gemm2: the rows of matrices
+    node.expect_floats()
     *batch, rows, columns = range(node.rank)
     sides = [
         tensor.transpose(*batch, columns, rows) if node.get(flag, False) else tensor
         for tensor, flag in zip(node.inputs, ("transpose_a", "transpose_b"))
     ]
-    return g("MatMul", *sides)
+    alpha = float(node.get("alpha", 1.0))
+    out = g("MatMul", *sides)
+    return out if alpha == 1 else out * alpha
 
 
 @rule("dot")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..graph import Graph, Node, Tensor
@@ -107,6 +109,11 @@ def _leaky_relu(g: Graph, node: Node) -> Tensor:
         return g("LeakyRelu", node.inputs[0], alpha=slope)
     if act_type == "elu":
         return g("Elu", node.inputs[0], alpha=slope)
+    if act_type == "selu":
+        return g("Selu", node.inputs[0], alpha=1.6732632423543772, gamma=1.0507009873554805)
+    if act_type == "gelu":
+        half = node.inputs[0] * 0.5
+        return half * (g("Erf", node.inputs[0] / math.sqrt(2)) + 1)
     if act_type == "prelu":
         gamma = node.inputs[1]
         if node.shapes[1] != (1,):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
-from ..registry import rule
+from ..registry import rule, rules
 
 
 @rule("Reshape")
@@ -188,6 +188,12 @@ def _crop(g: Graph, node: Node) -> Tensor:
     if node.get("center_crop", False):
         begin = (data.shape(2, 4) - size) / [2]
     return g("Slice", data, begin, g("Add", begin, size), np.array([2, 3]))
+
+
+@rules({"depth_to_space": "DepthToSpace", "space_to_depth": "SpaceToDepth"})
+def _blocks(g: Graph, node: Node, variant: str) -> Tensor:
+    node.expect_floats()
+    return g(variant, node.inputs[0], blocksize=node.get("block_size"))
 
 
 @rule("Pad")

@@ -10,8 +10,8 @@ TYPES = ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bo
 
 @maker(
     "abs", "ceil", "floor", "negative", "relu", "square", "_copy", "BlockGrad", "make_loss",
-    "zeros_like", "ones_like", "logical_not", "shape_array", "Flatten", "sign", "round",
-    "rint", "fix", "trunc",
+    "zeros_like", "ones_like", "logical_not", "shape_array", "size_array", "Flatten", "sign",
+    "round", "rint", "fix", "trunc",
 )  # fmt: skip
 def _one(g: Graph, x: Tensor) -> Call | None:
     return [x], {}

@@ -6,7 +6,9 @@ A graph can be run again with inputs of other sizes, as long as MXNet takes them
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
@@ -42,7 +44,7 @@ ORDERS = {"argmax", "argmin", "argsort", "topk"}
 CRASHES = {
     *("BatchNorm", "InstanceNorm", "SoftmaxActivation", "UpSampling", "dot", "mean", "pick"),
     *("_contrib_SyncBatchNorm", "Reshape", "Pad", "Deconvolution", "take"),
-    "GroupNorm",
+    *("GroupNorm", "SequenceMask", "depth_to_space", "space_to_depth"),
 }
 
 
@@ -67,7 +69,8 @@ def _has_channels(attributes: dict, data: np.ndarray, *states: np.ndarray) -> bo
 def _has_size(attributes: dict, data: np.ndarray) -> bool:
     reshaped = mx.sym.Reshape(mx.sym.var("x"), **attributes)
     try:
-        _, ((*shape,),), _ = reshaped.infer_shape(x=data.shape)
+        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints what does not fit
+            _, ((*shape,),), _ = reshaped.infer_shape(x=data.shape)
     except (mx.MXNetError, TypeError):
         return False
     return int(np.prod(shape)) == data.size
@@ -104,6 +107,12 @@ SAFE: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(("elemwise_div", "broadcast_div"), _divides),
     "_rdiv_scalar": lambda attributes, divisor: _divides(attributes, divisor, divisor),
     **dict.fromkeys(("BatchNorm", "_contrib_SyncBatchNorm", "InstanceNorm"), _has_channels),
+    "softmax": lambda attributes, data, *lengths: all(
+        (length <= data.shape[attributes["axis"]]).all() for length in lengths
+    ),
+    "SequenceMask": lambda attributes, data, *lengths: all(
+        length.shape == (data.shape[1 - attributes["axis"]],) for length in lengths
+    ),
     "_contrib_box_decode": lambda _, deltas, anchors: deltas.shape[1:] == anchors.shape[1:],
     "_contrib_MultiBoxDetection": lambda _, scores, deltas, anchors: len(scores) == len(deltas),
 }
@@ -259,6 +268,10 @@ class Graph:
         same = [t for t in self.tensors() if (t.shape, t.dtype) == (x.shape, x.dtype)]
         return self.among(same) if self.coin() else self.input(*x.shape, dtype=x.dtype)
 
+    def has_small_integers(self) -> bool:
+        """Whether a type has less than 32 bits, and is not a float."""
+        return any(t.dtype in LIMITS for t in self.tensors())
+
     def tensors(self) -> list[Tensor]:
         return self.inputs + self.results
 
@@ -318,6 +331,8 @@ class Graph:
             values = values[: len(symbol.list_outputs())]
             arrays = [value.asnumpy() for value in values]
         except (mx.MXNetError, ValueError, TypeError):
+            with contextlib.suppress(mx.MXNetError):  # nothing of it is raised later
+                mx.nd.waitall()
             return None
         if not all(np.isfinite(a).all() and np.abs(a).max(initial=0) < 1e3 for a in arrays):
             return None
@@ -473,8 +488,9 @@ def _grow(made: Graph, seed: int, nodes: int) -> None:
 
 def _function(namespace: Any, op: str) -> Callable:
     """The function of an operator by its name in graphs."""
-    if op.startswith("_contrib_"):
-        return getattr(namespace.contrib, op[len("_contrib_") :])
+    for prefix in ("contrib", "linalg"):
+        if op.startswith(f"_{prefix}_"):
+            return getattr(getattr(namespace, prefix), op[len(prefix) + 2 :])
     return getattr(namespace._internal if op.startswith("_") else namespace, op)
 
 

@@ -80,3 +80,12 @@ def _sort(g: Graph, x: Tensor) -> Call | None:
 @maker("argmax", "argmin")
 def _argmax(g: Graph, x: Tensor) -> Call | None:
     return [x], {"axis": None if g.coin(0.3) else g.axis(x.rank), "keepdims": g.coin()}
+
+
+@maker("SequenceMask")
+def _sequence_mask(g: Graph, x: Tensor) -> Call | None:
+    axis = g.size(0, 1)
+    if x.rank < 2 or g.coin(0.2):
+        return ([x], {"axis": axis}) if x.rank > 1 else None
+    lengths = g.index(x.shape[1 - axis], low=0, high=x.shape[axis] + 1, dtype=g.index_type())
+    return [x, lengths], {"axis": axis, "use_sequence_length": True, "value": float(g.size(-2, 2))}

@@ -40,6 +40,8 @@ def _convolution(g: Graph, x: Tensor) -> Call | None:
     filters = groups * g.size(1, 2)
     if g.coin(0.3):
         attributes["dilate"] = tuple(g.size(1, 2) for _ in attributes["kernel"])
+        if g.coin():  # a map that such a kernel fits into
+            x = g.input(*x.shape[:2], *(g.size(5, 7) for _ in x.shape[2:]), dtype=x.dtype)
     weight = g.input(filters, channels // groups, *attributes["kernel"], dtype=x.dtype)
     attributes.update(num_filter=filters, num_group=groups, no_bias=not bias)
     return [x, weight, *[g.input(filters, dtype=x.dtype)] * bias], attributes
@@ -125,7 +127,7 @@ def _activation(g: Graph, x: Tensor) -> Call | None:
 
 @maker("LeakyReLU")
 def _leaky_relu(g: Graph, x: Tensor) -> Call | None:
-    kind = g.among(["leaky", "elu", "prelu"])
+    kind = g.among(["leaky", "elu", "prelu", "selu", "gelu"])
     gamma = [g.input(g.among([1, x.shape[min(1, x.rank - 1)]]))] if kind == "prelu" else []
     return [x, *gamma], {"act_type": kind, "slope": g.among([0.25, 0.5])}
 

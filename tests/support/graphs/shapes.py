@@ -160,6 +160,20 @@ def _crop(g: Graph, x: Tensor) -> Call | None:
     return [x, g.input(1, 2, *size, dtype=x.dtype)], {"num_args": 2, **place}
 
 
+@maker("depth_to_space", "space_to_depth")
+def _blocks(g: Graph, x: Tensor) -> Call | None:
+    block, sizes = g.size(1, 3), [g.size(1, 2) for _ in range(3)]
+    channels = [sizes[0] * block * block, *sizes[1:]]
+    x = g.among(
+        [
+            x,
+            g.input(g.size(1, 2), *channels, dtype=x.dtype),
+            g.input(g.size(1, 2), sizes[0], *(size * block for size in sizes[1:])),
+        ]
+    )
+    return [x], {"block_size": block}
+
+
 @maker("Pad")
 def _pad(g: Graph, x: Tensor) -> Call | None:
     if x.rank not in (4, 5) or not x.is_float:

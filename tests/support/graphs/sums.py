@@ -20,11 +20,22 @@ def _norm(g: Graph, x: Tensor) -> Call | None:
     return [x], {"ord": g.among([1, 2]), "axis": axis, "keepdims": g.coin()}
 
 
-@maker("softmax", "log_softmax")
-def _softmax(g: Graph, x: Tensor) -> Call | None:
-    if x.rank == 0:
+@maker("log_softmax")
+def _log_softmax(g: Graph, x: Tensor) -> Call | None:
+    if x.rank == 0 or not x.is_float:  # MXNet may divide integers by 0
         return None
     return [x], {"axis": g.axis(x.rank), "temperature": g.among([None, 1.0, 0.5, 3.0])}
+
+
+@maker("softmax")
+def _softmax(g: Graph, x: Tensor) -> Call | None:
+    if x.rank < 2 or not x.is_float or g.coin(0.7):
+        return _log_softmax(g, x)
+    axis = g.size(0, x.rank - 1)
+    shape = list(x.shape)
+    size = shape.pop(axis)
+    lengths = g.index(*shape, low=0, high=size, dtype=g.among(["int32", "int64"]))
+    return [x, lengths], {"axis": axis, "use_length": True}
 
 
 @maker("SoftmaxActivation")
@@ -43,6 +54,12 @@ def _batch_dot(g: Graph, x: Tensor) -> Call | None:
     inner, outer = (rows if first else columns), g.size()
     other = g.input(*batch, *((outer, inner) if second else (inner, outer)), dtype=x.dtype)
     return [x, other], {"transpose_a": first, "transpose_b": second}
+
+
+@maker("_linalg_gemm2")
+def _gemm2(g: Graph, x: Tensor) -> Call | None:
+    call = _batch_dot(g, x) if x.is_float else None
+    return call and (call[0], {**call[1], "alpha": g.among([1.0, 0.5, -2.0])})
 
 
 @maker("dot")
