@@ -2,6 +2,7 @@
 """Bad input raises one sentence that names operator, argument, expected and got."""
 
 import re
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -315,3 +316,20 @@ def test_quantized_batch_index():
         quantized()
     found = quantized(exclude_operators=excluded)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("function", [lambda x: x, mx.nd.relu], ids=["map", "computed map"])
+def test_second_derivatives(function):
+    """MXNet's own error, in the words of the page: it names the first node without a gradient."""
+    x = mx.nd.ones((1, 1, 4, 4), ctx=mx.cpu())
+    x.attach_grad()
+    rois = mx.nd.array([[0, 0, 0, 2, 2]], ctx=mx.cpu())
+    with mx.autograd.record():
+        out = gluon_roi.nd.ROIAlign(function(x), rois, POOLED, SCALE)
+        (gradient,) = mx.autograd.grad(out, [x], create_graph=True)
+        squares = (gradient**2).sum()
+    with pytest.raises(mx.MXNetError) as error:
+        squares.backward()
+    (name,) = re.findall("Operator (\\w+) is non-differentiable", str(error.value))
+    page = (Path(__file__).parents[1] / "docs/operators.md").read_text()
+    assert name in ("_backward_reshape", "_backward__gluon_roi_ROIAlign") and name in page

@@ -15,6 +15,8 @@ from mxnet import autograd, gluon
 from support.cases import feature_map
 from support.in_graphs import HYBRIDIZE, POOLED, SCALE, SCRIPTS, channels_of, operators
 
+import gluon_roi
+
 
 @pytest.mark.night
 def test_a_program_exports_the_same_file_each_time():
@@ -86,6 +88,45 @@ def test_infer_shape_partial_never_fails(op):
     # A consumer sees a rank as well.
     after = mx.sym.Convolution(plain, kernel=(1, 1), num_filter=8, name="after")
     assert after.infer_shape_partial(data=shape)[0][2] == (8, 3, 1, 1)
+
+
+def switched(operator, *names, **parameters):
+    inputs = [mx.sym.relu(mx.sym.var(names[0])), *map(mx.sym.var, names[1:])]
+    return gluon_roi.optimize(operator(*inputs, **parameters))
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: gluon_roi.sym.BoxNMS(mx.sym.var("data")), ()),
+        (lambda: gluon_roi.sym.BoxNMS(mx.sym.var("data") * 1), ()),
+        (lambda: gluon_roi.sym.BoxIoU(mx.sym.var("lhs"), mx.sym.var("rhs")), ()),
+        (lambda: switched(mx.sym.contrib.box_nms, "data"), ()),
+        (
+            lambda: switched(
+                mx.sym.ROIPooling, "data", "rois", pooled_size=POOLED, spatial_scale=1.0
+            ),
+            (0, 0, *POOLED),
+        ),
+        (
+            lambda: switched(
+                mx.sym.contrib.DeformableConvolution,
+                *("data", "offset", "weight"),
+                kernel=(3, 3),
+                num_filter=4,
+                no_bias=True,
+            ),
+            (0, 4, 0, 0),
+        ),
+    ],
+    ids=["BoxNMS", "computed", "BoxIoU", "box_nms", "ROIPooling", "DeformableConvolution"],
+)
+def test_infer_shape_partial_with_nothing_known(make, shape):
+    """An open shape, as MXNet's operators give; () is one without a rank."""
+    symbol = make()
+    assert symbol.infer_shape_partial()[1] == [shape]
+    # The input that tells a rank to MXNet is none of the caller's.
+    assert set(symbol.list_arguments()) <= {"data", "rois", "offset", "weight", "lhs", "rhs"}
 
 
 @operators

@@ -27,8 +27,19 @@ _numbers = itertools.count()
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 
+#: The attribute of a node with one more input, its last, for MXNet's shape inference.
+RANKS = "__gluon_roi_ranks__"
+#: The rank of that input. MXNet sums the ranks of a node's inputs to get the size of a buffer, where
+#: it counts an unknown rank as -1, and ends with std::bad_alloc if the sum is negative. It then
+#: writes the known sizes to the buffer, one number too many for each unknown rank. Six of them keep
+#: what is written inside of the memory that malloc has for the buffer, for two unknown ranks (24
+#: bytes for 4 numbers) and for one beside a known rank of 2, 3 or 4.
+_RANKS = 6
+
+
 # MXNet's functions without the wrappers of AMP.
 _zeros = function_of("_zeros_without_dtype", _make_symbol_function)
+_zeros_with_dtype = function_of("_zeros", _make_symbol_function)
 _identity_of_shape = function_of("_identity_with_attr_like_rhs", _make_symbol_function)
 _elementwise_subtract = function_of("elemwise_sub", _make_symbol_function)
 _numpy_subtract = function_of("_npi_subtract", _make_symbol_function)
@@ -49,6 +60,15 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
         base._LIB.MXNDArrayReshape64(array.handle, 1, _SAME_SHAPE, False, ctypes.byref(handle))
     )
     return mx.nd.NDArray(handle)
+
+
+def ranks(name: str) -> mx.sym.Symbol | None:
+    """An input of a known rank, for a node whose other inputs may all have unknown ranks.
+
+    None in the body of a loop, where a node without inputs has no shape.
+    """
+    zeros = _zeros_with_dtype(name=name, shape=(1,) * _RANKS, dtype="float32")
+    return None if zeros.attr("__subgraph_name__") is not None else zeros
 
 
 def with_rank(symbol: mx.sym.Symbol, shape: tuple, name: str) -> mx.sym.Symbol | None:

@@ -9,7 +9,7 @@ import mxnet as mx
 
 from ..library import Declared
 from .arguments import attributes, is_true
-from .guard import guarded_symbol
+from .guard import RANKS, guarded_symbol, ranks
 from .symbol_json import is_dynamic, symbol_content
 
 
@@ -50,12 +50,14 @@ def call_symbols(
         needs_ranks = not is_dynamic(symbol_content(mx.sym.Group(list(inputs.values()))))
     without_gradient = _without_gradient(operator, parameters)
     guarded = []
+    has_rank = False
     for key, symbol in inputs.items():
         declared = operator.input_of(key)
         rank = 2 if declared.role == "rois" and "counts" in roles else declared.rank
         is_variable = symbol.get_children() is None
         if rank and is_variable and symbol.attr("__shape__") is None:
             symbol._set_attr(__shape__=str((-1,) * rank))  # -1 is a dimension still to be inferred
+        has_rank |= bool(rank and (is_variable or needs_ranks))
         guarded.append(
             guarded_symbol(
                 declared.role,
@@ -66,6 +68,11 @@ def call_symbols(
                 in_block,
             )
         )
+    if not has_rank and not in_block:
+        source = ranks(f"{node}_ranks")
+        if source is not None:
+            guarded.append(source)
+            attr = {**(attr or {}), RANKS: "True"}
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     return function(*guarded, name=node, attr=attr, **attributes(operator, inputs, parameters))
 

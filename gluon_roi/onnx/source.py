@@ -12,6 +12,7 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
+from ..bridge.guard import RANKS
 from ..bridge.symbol_json import Nodes, parse_symbol, symbol_content
 from ..checkpoint import by_name
 from ..files import load_symbol, read_parameters, read_symbol
@@ -200,7 +201,10 @@ def _switch_operators(symbol: Any) -> Any:
 def _without_zeros(symbol: Any) -> Any:
     """The symbol with guards that are identities rather than subtractions of zeros."""
     content = symbol_content(symbol)
-    if not any(node["op"] == "_zeros_without_dtype" for node in content["nodes"]):
+    if not any(
+        node["op"] == "_zeros_without_dtype" or RANKS in node.get("attrs", {})
+        for node in content["nodes"]
+    ):
         return symbol
     graph = Graph(content)
     replace_guards_with_zeros(graph)

@@ -14,6 +14,7 @@ from typing import Any
 import mxnet as mx
 
 from .. import nd
+from ..bridge.guard import RANKS
 from ..bridge.symbol_json import NodeEntry
 from .symbols import Graph, own_scope
 
@@ -47,6 +48,7 @@ def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
     hidden = {k: v for k, v in given.items() if k.startswith("__")}
     hidden.update((k, v) for k, v in graph.attributes_of(index).items() if k.startswith("__"))
     visible: dict[str, Any] = {k: v for k, v in given.items() if k not in hidden}
+    hidden.pop(RANKS, None)
     visible["spatial_scale"] = [graph.attributes_of(align)["spatial_scale"] for align in aligns]
     lists = mx.sym.concat(*rois, dim=0, name=f"{name}_lists")
     return nd.PyramidROIAlign(maps, lists, **visible, assignment="given", name=name, attr=hidden)
@@ -59,7 +61,11 @@ def _largest_sums(graph: Graph) -> dict[int, list[int]]:
     forms = _forms(graph)
     added: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        if node["op"] == _ALIGN and len(node["inputs"]) == 2:
+        # Without rois_num. The third input may be one that provides a rank.
+        if (
+            node["op"] == _ALIGN
+            and len(node["inputs"]) - (RANKS in graph.attributes_of(index)) == 2
+        ):
             added[index] = [index]
         elif node["op"] in _SUMS:
             aligns: list[int] = []

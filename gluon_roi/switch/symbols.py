@@ -17,7 +17,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
-from ..bridge.guard import ATTRIBUTE
+from ..bridge.guard import ATTRIBUTE, RANKS
 from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, parse_symbol, text, without_longs
 from .mapping import BY_OPERATOR, Options, Switch
 
@@ -119,8 +119,13 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
 
 
 def replace_guards_with_zeros(graph: Graph) -> None:
-    """Replace guards with zeros, including those of version 1.0.0, with the guards of a network."""
+    """Replace guards with zeros, including those of version 1.0.0, with the guards of a network.
+
+    Inputs that only provide a rank, which a network does not need, are removed.
+    """
     for index, node in enumerate(graph.nodes):
+        if node.get("attrs", {}).pop(RANKS, None):
+            node["inputs"].pop()
         if node["op"] not in ("_npi_subtract", "elemwise_sub", "_identity_with_attr_like_rhs"):
             continue
         zeros = node["inputs"][1].node

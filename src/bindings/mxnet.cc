@@ -64,6 +64,10 @@ gluon_roi_device device_of(const Operator& op, const Attributes& attributes,
   return device;
 }
 
+// Whether a node has one more input, its last, whose rank MXNet's shape inference needs
+// (gluon_roi/bridge/guard.py). No operator sees it.
+bool has_ranks(const Attributes& attributes) { return attributes.count("__gluon_roi_ranks__") > 0; }
+
 MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes, int* inputs,
                                int* outputs) {
   // MXNet calls this 6 times in a forward and 32 times in a backward pass. Without this cache,
@@ -72,7 +76,8 @@ MXReturnValue parse_attributes(const Operator& op, const Attributes& attributes,
   static thread_local Attributes cached_attributes;
   static thread_local int cached_inputs;
   if (cached_op != &op || cached_attributes != attributes) {
-    cached_inputs = static_cast<int>(op.inputs(attributes).size());
+    cached_inputs =
+        static_cast<int>(op.inputs(attributes).size()) + (has_ranks(attributes) ? 1 : 0);
     cached_op = &op;
     cached_attributes = attributes;
   }
