@@ -26,6 +26,14 @@ _numbers = itertools.count()
 
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
+#: The attribute of a node with one more input, its last, for MXNet's shape inference.
+RANKS = "__gluon_roi_ranks__"
+#: The rank of that input. MXNet sums the ranks of a node's inputs to get the size of a buffer,
+#: where an unknown rank counts as -1, and ends with std::bad_alloc if the sum is negative. It then
+#: writes one number too many for each unknown rank. With 6, they stay inside of what malloc rounds
+#: the buffer up to, for two unknown ranks (24 bytes for 4 numbers), and for one and a known rank of
+#: 2, 3 or 4.
+_RANKS = 6
 
 #: The attribute of a node with one more input, its last, for MXNet's shape inference.
 RANKS = "__gluon_roi_ranks__"
