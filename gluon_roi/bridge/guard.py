@@ -35,16 +35,6 @@ RANKS = "__gluon_roi_ranks__"
 #: 2, 3 or 4.
 _RANKS = 6
 
-#: The attribute of a node with one more input, its last, for MXNet's shape inference.
-RANKS = "__gluon_roi_ranks__"
-#: The rank of that input. MXNet sums the ranks of a node's inputs to get the size of a buffer, where
-#: it counts an unknown rank as -1, and ends with std::bad_alloc if the sum is negative. It then
-#: writes the known sizes to the buffer, one number too many for each unknown rank. Six of them keep
-#: what is written inside of the memory that malloc has for the buffer, for two unknown ranks (24
-#: bytes for 4 numbers) and for one beside a known rank of 2, 3 or 4.
-_RANKS = 6
-
-
 # MXNet's functions without the wrappers of AMP.
 _zeros = function_of("_zeros_without_dtype", _make_symbol_function)
 _zeros_with_dtype = function_of("_zeros", _make_symbol_function)
