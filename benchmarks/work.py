@@ -162,6 +162,8 @@ class Item(Row):
 #: Boxes of the finest level of a pyramid, on its map.
 _FINEST: dict[str, Any] = {"image": (800, 1216), "stride": 4, "sides": (16, 112)}
 _WITH_2: dict[str, Any] = {"sampling_ratio": 2}
+#: Objects of an aerial image, on a map of the image's size.
+_AERIAL: dict[str, Any] = {"stride": 1, "sides": (12, 60)}
 
 #: "small" ones show what a call costs from Python.
 POOLING = (
@@ -185,6 +187,20 @@ POOLING = (
     Item("small PSROIAlign C=16 4x4 K=8", "PSROIAlign", 1, 8, pooled=4, **_WITH_2),
     Item("RotatedROIAlign C=512 sampling 2 K=128", "RotatedROIAlign", 512, 128, **_WITH_2),
     Item("RotatedROIAlign C=512 adaptive K=128", "RotatedROIAlign", 512, 128),
+    *(
+        Item(
+            f"RotatedROIAlign {side}x{side} C=1 {samples} K={rois}",
+            "RotatedROIAlign",
+            1,
+            rois,
+            image=(side, side),
+            **_AERIAL,
+            **given,
+        )
+        for side in (1024, 2048)
+        for samples, given in {"adaptive": {}, "sampling 2": _WITH_2}.items()
+        for rois in (5, 512)
+    ),
     Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),
     Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
     Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),

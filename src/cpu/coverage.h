@@ -67,12 +67,12 @@ class Coverage {
 
   // Whether it is faster to read the map directly, channel by channel, than to pack the covered
   // cells into `blocks` channel blocks, for a task with this share of the image's reads and
-  // `channels` channels. Packing a cell takes about as long as `reads_to_pack` reads.
-  bool unpacked_is_faster(int64_t image, double share, int blocks, int channels,
-                          double reads_to_pack = 3) const {
+  // `channels` channels.
+  bool unpacked_is_faster(int64_t image, double share, int64_t blocks, int64_t channels) const {
+    constexpr int64_t kReadsToPack = 3;
     const Image& counts = images_[image];
-    return static_cast<double>(counts.reads) * share * (channels - 1) <=
-           reads_to_pack * blocks * static_cast<double>(counts.cells);
+    return static_cast<double>(counts.reads) * share * static_cast<double>(channels - 1) <=
+           static_cast<double>(kReadsToPack * blocks * counts.cells);
   }
 
  private:

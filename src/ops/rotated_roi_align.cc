@@ -3,6 +3,7 @@
 
 #include "../bindings/c.h"
 #include "../cpu/box_gradient.h"
+#include "../cpu/rotated_taps.h"
 #include "../cpu/tasks.h"
 #include "../cpu/threads.h"
 
@@ -13,142 +14,192 @@ using namespace cpu;
 namespace {
 
 template <class G>
-struct WeightTap {
-  int64_t cell;
-  G weight;
-};
+RotatedBox<G> box_of(const RotatedRule& rule, const Roi<G>& roi, const Tensor& data) {
+  return rule.box(roi, static_cast<int32_t>(data.shape[2]), static_cast<int32_t>(data.shape[3]));
+}
 
+// The cost of making a bin's taps, in the unit of parallel_for's `work`.
+constexpr int64_t kElementsPerBin = 1000;
+
+// ---- Lists of taps, for many channels -----------------------------------------------------------
+
+// The taps of a chunk of RoIs, and the cells that they read.
 template <class G>
-struct SlopeTap {
-  int64_t cell;
-  G slopes[kRotatedCoordinates];
-};
-
-// A growing list of taps with at most one tap per cell and bin.
-template <class Tap>
-class TapList {
- public:
-  explicit TapList(int64_t cells) : last_(static_cast<size_t>(cells), -1) {}
-
-  const Vector<Tap>& taps() const { return taps_; }
-  int64_t size() const { return static_cast<int64_t>(taps_.size()); }
-  void begin_bin() { begin_ = size(); }
-  // Returns the tap of a cell in the current bin, and adds it if there is none.
-  Tap* tap_of(int64_t cell) {
-    int64_t& index = last_[cell];
-    if (index < begin_) {
-      index = size();
-      taps_.push_back(Tap{});
-      taps_.back().cell = cell;
-    }
-    return &taps_[index];
-  }
-
- private:
-  Vector<Tap> taps_;
-  Vector<int64_t> last_;  // for each cell, the index of its latest tap
-  int64_t begin_ = 0;
-};
-
-// The taps of the bins of a chunk. The weights of a rotated box do not factor per axis, so a tap is
-// a cell of the map with the sum of its weights over the samples of one bin. A bin has at most as
-// many taps as the map has cells.
-template <class G>
-struct RoiTaps {
-  using Tap = WeightTap<G>;
-  Chunk chunk;
-  Vector<TapList<Tap>> lists;   // one list for each share of the RoIs
-  Vector<const Tap*> roi_taps;  // for each RoI, the list that has its taps
-  Vector<int64_t>
-      ends;  // for each RoI 1 + bins offsets into that list, where its bins begin and end
+struct ChunkTaps {
+  Chunk chunk{0, 0};
+  Vector<const WeightTap<G>*> taps;  // of each RoI
+  Vector<const int64_t*> ends;       // of each RoI
   Coverage coverage;
 
-  RoiTaps(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, const Tensor& data)
-      : chunk(rois),
-        roi_taps(static_cast<size_t>(chunk.count())),
-        ends(chunk.count() * (bins(rule) + 1)),
-        coverage(data) {
-    const int64_t cells = data.shape[2] * data.shape[3], count = chunk.count();
-    lists.assign(static_cast<size_t>(chunk.shares()), TapList<Tap>(cells));
-    parallel_for(chunk.shares(), count * bins(rule) * kElementsPerBin, [&](int64_t number) {
-      TapList<Tap>& list = lists[number];
+  // Makes the taps of a chunk, of which there are about `estimate`, reusing the memory of the
+  // previous chunk.
+  void make(const RotatedRule& rule, const RoiTable<G>& table, const Chunk& rois, int64_t estimate,
+            const Tensor& data) {
+    chunk = rois;
+    coverage = Coverage(data);
+    const int64_t bins = rule.bins(), shares = chunk.shares();
+    const auto count = static_cast<size_t>(chunk.count());
+    taps.resize(count);
+    ends.resize(count);
+    cells_.resize(count);
+    shares_.resize(std::max(shares_.size(), static_cast<size_t>(shares)));
+    parallel_for(shares, chunk.count() * bins * kElementsPerBin, [&](int64_t number) {
+      RoiTaps<G>& list = shares_[number];
       const Chunk share = chunk.share(number);
+      list.clear();
+      list.reserve(estimate / shares);
       for (int64_t i = share.begin; i < share.end; ++i) {
-        add(rule, table.rois[table.order[i]], data, i - chunk.begin, &list);
-      }
-      for (int64_t i = share.begin; i < share.end; ++i) {
-        roi_taps[i - chunk.begin] = list.taps().data();
+        const Roi<G>& roi = table.rois[table.order[i]];
+        cells_[i - chunk.begin] = list.add(rule, box_of(rule, roi, data));
       }
     });
-    for (int64_t i = 0; i < count; ++i) {
-      cover(table.rois[table.order[chunk.begin + i]].image, data.shape[3], roi_taps[i],
-            ends[i * (bins(rule) + 1)], ends[(i + 1) * (bins(rule) + 1) - 1]);
+    for (int64_t number = 0; number < shares; ++number) {
+      const RoiTaps<G>& list = shares_[number];
+      const Chunk share = chunk.share(number);
+      for (int64_t i = share.begin; i < share.end; ++i) {
+        const int64_t n = i - chunk.begin;
+        const CellRect& rect = cells_[n];
+        taps[n] = list.taps();
+        ends[n] = list.ends() + (i - share.begin) * (bins + 1);
+        coverage.add(table.rois[table.order[i]].image, Run{rect.y0, rect.y1}, Run{rect.x0, rect.x1},
+                     ends[n][bins] - ends[n][0]);
+      }
     }
     coverage.finish();
   }
 
  private:
-  // The cost of making a bin's taps, in the unit of parallel_for's `work`.
-  static constexpr int64_t kElementsPerBin = 1000;
-
-  static int64_t bins(const RotatedRule& rule) {
-    return static_cast<int64_t>(rule.pooled_height) * rule.pooled_width;
-  }
-  void add(const RotatedRule& rule, const Roi<G>& roi, const Tensor& data, int64_t i,
-           TapList<Tap>* list) {
-    const RotatedBox<G> box =
-        rule.box(roi, static_cast<int32_t>(data.shape[2]), static_cast<int32_t>(data.shape[3]));
-    const G share = static_cast<G>(1) / box.divisor();
-    int64_t* bin_end = ends.data() + i * (bins(rule) + 1);
-    *bin_end++ = list->size();
-    for (int ph = 0; ph < rule.pooled_height; ++ph) {
-      for (int pw = 0; pw < rule.pooled_width; ++pw) {
-        list->begin_bin();
-        box.for_each_weight(
-            ph, pw, [&](int64_t cell, G weight) { list->tap_of(cell)->weight += weight * share; });
-        *bin_end++ = list->size();
-      }
-    }
-  }
-  void cover(int64_t image, int64_t width, const Tap* taps, int64_t from, int64_t to) {
-    Run y, x;
-    for (int64_t t = from; t < to; ++t) {
-      y.include(taps[t].cell / width);
-      x.include(taps[t].cell % width);
-    }
-    coverage.add(image, y, x, to - from);
-  }
+  Vector<RoiTaps<G>> shares_;  // of the RoIs
+  Vector<CellRect> cells_;     // of each RoI
 };
 
-// Calls body(taps) for chunks of RoIs in their order, with an estimated 64 MB of taps each: four
-// cells per sample, but not more than the cells of the map and the overlap of the bins.
+// Calls body(taps) for chunks of RoIs in their order. A chunk has an estimated 8 taps for each cell
+// of the map, so that packing the map again costs little in comparison, but at least 4 and at most
+// 64 MB of them.
 template <class G, class Body>
 void for_each_chunk_of_taps(const RotatedRule& rule, const RoiTable<G>& table, const Tensor& data,
                             const Body& body) {
-  constexpr double kMaxTaps = 4e6;
-  const double cells = static_cast<double>(data.shape[2]) * static_cast<double>(data.shape[3]);
-  const double bins = static_cast<double>(rule.pooled_height) * rule.pooled_width;
+  const int64_t cells = data.shape[0] * data.shape[2] * data.shape[3];
+  const int64_t max_taps = std::clamp<int64_t>(8 * cells, 1 << 18, 1 << 22);
   const int64_t count = table.count();
+  ChunkTaps<G> chunk;
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    for (double taps = 0; end < count && taps < kMaxTaps; ++end) {
-      const double samples = rule.box(table.rois[table.order[end]], 0, 0).divisor();
-      taps += std::min(4 * samples * bins, 2 * cells + 4 * bins);
+    int64_t taps = 0;
+    for (; end < count && taps < max_taps; ++end) {
+      taps += estimated_taps(rule, box_of(rule, table.rois[table.order[end]], data));
     }
-    body(RoiTaps<G>(rule, table, Chunk{begin, end}, data));
+    chunk.make(rule, table, Chunk{begin, end}, taps, data);
+    body(chunk);
   }
 }
 
 // Calls body(i, k, taps, ends) for the RoIs of one image in a chunk; i is the index in the table's
 // order, and k the row of rois.
 template <class G, class Body>
-ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const RoiTaps<G>& taps, int64_t image,
-                                int64_t bins, const Body& body) {
+ALWAYS_INLINE void for_each_roi(const RoiTable<G>& table, const ChunkTaps<G>& taps, int64_t image,
+                                const Body& body) {
   const Chunk rois = table.of_image(image, taps.chunk);
   for (int64_t i = rois.begin; i < rois.end; ++i) {
     const int64_t n = i - taps.chunk.begin;
-    body(i, table.order[i], taps.roi_taps[n], taps.ends.data() + n * (bins + 1));
+    body(i, table.order[i], taps.taps[n], taps.ends[n]);
   }
 }
+
+// ---- Forward ------------------------------------------------------------------------------------
+
+// The sum of weight times cell over taps. Even and odd taps have sums of their own, because an
+// addition waits for the previous one.
+template <class Values>
+struct TapSum {
+  Values next = Values::all(0), other = Values::all(0);
+
+  // The cells of `map` have a number for each lane.
+  template <class G, class T>
+  ALWAYS_INLINE void add(const WeightTap<G>& tap, const T* map) {
+    next.add_weighted(Values::load(map + tap.cell * Values::kCount), tap.weight);
+    std::swap(next, other);
+  }
+  ALWAYS_INLINE Values total() const {
+    Values sum = next;
+    sum += other;
+    return sum;
+  }
+};
+
+// Packed maps need a list of taps that is kept, which takes about as long as reading this many
+// channels directly.
+constexpr int64_t kChannelsToList = 4;
+
+// Whether the RoIs of an image read so few cells that reading its maps directly is faster than
+// packing them.
+template <class G>
+bool reads_few(const Coverage& coverage, int64_t image, int64_t channels) {
+  return coverage.unpacked_is_faster(image, 1, blocks_of<G>(channels), channels - kChannelsToList);
+}
+
+// Pools a RoI from the maps of its image, channel by channel.
+template <class T, class A>
+void pool_channels(const RotatedRule& rule, const RotatedBox<A>& box, const T* maps,
+                   int64_t channels, RoiTaps<A>* list, T* out) {
+  const int64_t bins = rule.bins(), cells = int64_t{box.height} * box.width;
+  list->clear();
+  list->add(rule, box);
+  const WeightTap<A>* const taps = list->taps();
+  const int64_t* const ends = list->ends();
+  run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t bin = 0; bin < bins; ++bin) {
+        TapSum<Lanes<A, OneChannel<decltype(simd)>>> sum;
+        for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) sum.add(taps[t], maps + c * cells);
+        sum.total().store(out + c * bins + bin);
+      }
+    }
+  });
+}
+
+// The same for a single channel: taps are used where they are made.
+template <class T, class A>
+void pool_one_channel(const RotatedRule& rule, const RotatedBox<A>& box, const T* map,
+                      BinTaps<A>* taps, T* out) {
+  taps->begin(rule, box);
+  run_scalar<T>([&](auto simd) INLINE_LAMBDA {
+    for (int p = 0; p < rule.pooled_height; ++p) {
+      for (int q = 0; q < rule.pooled_width; ++q) {
+        TapSum<Lanes<A, OneChannel<decltype(simd)>>> sum;
+        taps->for_each(p, q, [&](const WeightTap<A>& tap) INLINE_LAMBDA { sum.add(tap, map); });
+        sum.total().store(out++);
+      }
+    }
+  });
+}
+
+// Pools RoIs that read few cells.
+template <class T>
+void pool_few_cells(const RotatedRule& rule, const RoiTable<SumOf<T>>& table, const Tensor& data,
+                    T* out) {
+  using A = SumOf<T>;
+  const int64_t channels = data.shape[1], cells = data.shape[2] * data.shape[3];
+  const Chunk all{0, table.count()};
+  parallel_for(all.shares(), all.count() * rule.bins() * kElementsPerBin, [&](int64_t number) {
+    BinTaps<A> bin_taps;
+    RoiTaps<A> roi_taps;
+    const Chunk share = all.share(number);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+      const Roi<A>& roi = table.rois[table.order[i]];
+      const RotatedBox<A> box = box_of(rule, roi, data);
+      const T* const maps = data_of<const T>(data) + roi.image * channels * cells;
+      T* const row = out + table.order[i] * channels * rule.bins();
+      // Cells that are far apart are rarely in a cache; reads of a list wait for many at once.
+      if (channels == 1 && !box.samples_share_no_cells()) {
+        pool_one_channel(rule, box, maps, &bin_taps, row);
+      } else {
+        pool_channels(rule, box, maps, channels, &roi_taps, row);
+      }
+    }
+  });
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
 
 template <class T>
 void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
@@ -157,42 +208,29 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
   const RotatedRule rule = RotatedROIAlign::rule(p);
   const RoiTable<G> table(RotatedROIAlign::kName, in, p.bad_index);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  const int64_t bins = rule.bins();
   write_roi_gradients(
       table, in.coordinates, 8 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RotatedBox<G> box = rule.box(roi, static_cast<int32_t>(in.data.shape[2]),
-                                           static_cast<int32_t>(in.data.shape[3]));
-        TapList<SlopeTap<G>> list(cells);
-        Vector<int64_t> ends;
-        for (int64_t bin = 0; bin < bins; ++bin) {
-          list.begin_bin();
-          box.for_each_gradient(static_cast<int>(bin / p.pooled_width),
-                                static_cast<int>(bin % p.pooled_width),
-                                [&](int64_t cell, const G* slopes) {
-                                  SlopeTap<G>* tap = list.tap_of(cell);
-                                  for (int i = 0; i < kRotatedCoordinates; ++i) {
-                                    tap->slopes[i] += slopes[i];
-                                  }
-                                });
-          ends.push_back(list.size());
-        }
+        const RotatedBox<G> box = box_of(rule, roi, in.data);
+        const SlopeTaps<G> taps(rule, box);
+        const int64_t* const tap_cells = taps.cells.data();
+        const int64_t* const ends = taps.ends.data();
         // The slopes of a tap are the same for all channels, so the products of cell values and
         // gradients are summed over the channels first.
-        const auto& taps = list.taps();
-        Vector<double> sums(taps.size());
+        Vector<double> sums(taps.cells.size());
         // float16 values are gathered and converted together. (Converted one by one, they take 1.6
         // times as long as float32. Gathering float32 first takes 1.3 times as long.)
         constexpr bool kConverts = !std::is_same<T, G>::value;
-        Vector<T> stored(kConverts ? taps.size() : 0);
+        Vector<T> stored(kConverts ? sums.size() : 0);
         Vector<G> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = data_of<const T>(in.data) + (roi.image * channels + c) * cells;
           const T* d_plane = data_of<const T>(d_out) + (k * channels + c) * bins;
           if constexpr (kConverts) {
-            for (size_t t = 0; t < taps.size(); ++t) stored[t] = map[taps[t].cell];
+            for (size_t t = 0; t < stored.size(); ++t) stored[t] = map[tap_cells[t]];
             run_simd([&](auto simd) INLINE_LAMBDA {
-              copy_run(stored.data(), list.size(), values.data(), simd);
+              copy_run(stored.data(), static_cast<int64_t>(stored.size()), values.data(), simd);
             });
           }
           int64_t t = 0;
@@ -202,7 +240,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
               if constexpr (kConverts) {
                 sums[t] += d_bin * values[t];
               } else {
-                sums[t] += d_bin * map[taps[t].cell];
+                sums[t] += d_bin * map[tap_cells[t]];
               }
             }
           }
@@ -210,7 +248,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
         const double divisor = box.divisor();
         for (size_t t = 0; t < sums.size(); ++t) {
           for (int i = 0; i < kRotatedCoordinates; ++i) {
-            gradient[i] += sums[t] * taps[t].slopes[i] / divisor;
+            gradient[i] += sums[t] * taps.slopes[t].of[i] / divisor;
           }
         }
         for (int i = 0; i < kScaledCoordinates; ++i)
@@ -223,44 +261,50 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
 template <class T>
 void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RoiTable<A> table(kName, in, p.bad_index);
+  const RotatedRule boxes = rule(p);
+  const RoiTable<A> all_rois(kName, in, p.bad_index);
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
-  const int64_t cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
-  table.fill_special_rows(result, in.data.shape[1] * bins);
+  const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
+  const int64_t bins = boxes.bins();
+  all_rois.fill_special_rows(result, channels * bins);
 
-  for_each_chunk_of_taps(rule(p), table, in.data, [&](const RoiTaps<A>& all) {
-    const int64_t work = elements(in.data) + all.chunk.count() * in.data.shape[1] * bins;
+  Coverage estimate(in.data);
+  if (channels > kChannelsToList + 1) {
+    for (const int64_t k : all_rois.order) {
+      const RotatedBox<A> box = box_of(boxes, all_rois.rois[k], in.data);
+      const CellRect rect = box.cells();
+      estimate.add(all_rois.rois[k].image, Run{rect.y0, rect.y1}, Run{rect.x0, rect.x1},
+                   estimated_taps(boxes, box));
+    }
+  }
+  estimate.finish();
+  const auto is_direct = [&](int64_t k) {
+    return reads_few<A>(estimate, all_rois.rois[k].image, channels);
+  };
+  pool_few_cells(boxes, all_rois.only(is_direct), in.data, result);
+
+  const RoiTable<A> table = all_rois.only([&](int64_t k) { return !is_direct(k); });
+  for_each_chunk_of_taps(boxes, table, in.data, [&](const ChunkTaps<A>& all) {
+    const int64_t work = elements(in.data) + all.chunk.count() * channels * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
-        using Values = Lanes<A, decltype(simd)>;
         // The block has the cells of the image that the chunk's RoIs read.
         pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
                   simd);
         for_each_roi(
-            table, all, task.image, bins,
+            table, all, task.image,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
                                         task.lanes * bins, bins);
-              const auto add_tap = [&](const WeightTap<A>& tap, Values* sum) INLINE_LAMBDA {
-                sum->add_weighted(Values::load(block + tap.cell * kLanes<A>), tap.weight);
-              };
               for (int64_t bin = 0; bin < bins; ++bin) {
                 target.next();
-                // Two independent sums hide the latency of additions.
-                Values even = Values::all(0), odd = Values::all(0);
-                int64_t t = ends[bin];
-                for (; t + 1 < ends[bin + 1]; t += 2) {
-                  add_tap(taps[t], &even);
-                  add_tap(taps[t + 1], &odd);
-                }
-                if (t < ends[bin + 1]) add_tap(taps[t], &even);
-                even += odd;
-                even.store(tile + bin * kLanes<A>);
+                TapSum<Lanes<A, decltype(simd)>> sum;
+                for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) sum.add(taps[t], block);
+                sum.total().store(tile + bin * kLanes<A>);
               }
               unpack_planes(tile, bins, task.lanes, bins, result + task.first_output(k, bins),
                             simd);
@@ -274,11 +318,11 @@ template <class T>
 void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
                                const Gradients& d) {
   using A = SumOf<T>;
+  const RotatedRule boxes = rule(p);
   const RoiTable<A> table(kName, in, p.bad_index);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
-  const int64_t cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = static_cast<int64_t>(p.pooled_height) * p.pooled_width;
+  const int64_t cells = in.data.shape[2] * in.data.shape[3], bins = boxes.bins();
   // Each chunk adds to the sums of the previous ones; float16 is summed in float32.
   Vector<A> own_sums;
   A* sums;
@@ -290,10 +334,27 @@ void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& 
     sums = own_sums.data();
   }
 
-  for_each_chunk_of_taps(rule(p), table, in.data, [&](const RoiTaps<A>& all) {
+  for_each_chunk_of_taps(boxes, table, in.data, [&](const ChunkTaps<A>& all) {
     const int64_t work = elements(d.data) + all.chunk.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
+      if (reads_few<A>(all.coverage, task.image, in.data.shape[1])) {
+        for_each_roi(
+            table, all, task.image,
+            [&](int64_t, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
+              for (int lane = 0; lane < task.lanes; ++lane) {
+                A* const plane = sums + task.offset + lane * cells;
+                const T* const d_bins = d_out + task.first_output(k, bins) + lane * bins;
+                for (int64_t bin = 0; bin < bins; ++bin) {
+                  const A d_bin = load(d_bins + bin);
+                  for (int64_t t = ends[bin]; t < ends[bin + 1]; ++t) {
+                    plane[taps[t].cell] += d_bin * taps[t].weight;
+                  }
+                }
+              }
+            });
+        return;
+      }
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;
       const auto& runs = all.coverage.runs(task.image);
@@ -301,7 +362,7 @@ void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& 
         using Values = Lanes<A, decltype(simd)>;
         pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
         for_each_roi(
-            table, all, task.image, bins,
+            table, all, task.image,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               pack_planes(d_out + task.first_output(k, bins), bins, task.lanes, bins, tile, simd);
               GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), bins),

@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(kBoxThreads) box_kernel(RotatedTable<G> tables
   if (roi.state == RoiState::kValid) {
     const RotatedBox<G> box = tables.rule.box(roi, tables.height, tables.width);
     extent.image = static_cast<int32_t>(roi.image);
-    box.cells(&extent.y_begin, &extent.y_end, &extent.x_begin, &extent.x_end);
+    const CellRect cells = box.cells();
+    extent.y_begin = cells.y0, extent.y_end = cells.y1;
+    extent.x_begin = cells.x0, extent.x_end = cells.x1;
     tables.boxes[k] = box;
   }
   tables.extents[k] = extent;
@@ -49,7 +51,8 @@ struct ForwardRule {
   }
   DEVICE_INLINE void pool(const View& box, int p, int q, int, const T* plane, const int64_t* other,
                           A* value) const {
-    box->for_each_weight(p, q, [&](int64_t cell, A weight) {
+    box->for_each_weight(p, q, [&](int32_t row, int32_t column, A weight) {
+      const int64_t cell = static_cast<int64_t>(row) * tables.width + column;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) value[u] += weight * load(plane + cell + other[u]);
     });
@@ -87,8 +90,8 @@ struct GradientRule {
   DEVICE_INLINE const RotatedBox<A>* view(int64_t k) const { return tables.boxes + k; }
   DEVICE_INLINE void slope(const RotatedBox<A>* box, int p, int q, int, const T* plane,
                            A* slope) const {
-    box->for_each_gradient(p, q, [&](int64_t cell, const A* slopes) {
-      const A value = load(plane + cell);
+    box->for_each_gradient(p, q, [&](int32_t row, int32_t column, const A* slopes) {
+      const A value = load(plane + static_cast<int64_t>(row) * tables.width + column);
       for (int i = 0; i < kCoordinates; ++i) slope[i] += slopes[i] * value;
     });
     for (int i = 0; i < kCoordinates; ++i) slope[i] /= box->divisor();

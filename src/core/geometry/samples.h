@@ -40,6 +40,16 @@ HOST_DEVICE Sample<G> sample_at(G x, int32_t size) {
   return s;
 }
 
+// Sets [begin, end) to the cells that the samples between two map coordinates read.
+template <class G>
+HOST_DEVICE void cells_between(G low, G high, int32_t size, int32_t* begin, int32_t* end) {
+  const G first = static_cast<G>(-1), last = static_cast<G>(size);
+  *begin = *end = 0;
+  if (size <= 0 || high < first || low > last) return;
+  *begin = sample_at(low < first ? first : low, size).low;
+  *end = sample_at(high > last ? last : high, size).high + 1;
+}
+
 // One side of a box, split into bins of `samples` evenly spaced samples each. G is float, or double
 // for float64 data.
 template <class G>
