@@ -105,6 +105,34 @@ def test_a_norm_goes_into_the_layer_before(name, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_without_folding_a_norm_and_its_layer_stay(name, tmp_path):
+    layer, shape = LAYERS[name]
+    symbol = S.relu(S.BatchNorm(_norm(layer), name="ones", momentum=0.75))
+    parameters = _parameters(symbol, shape)
+    path = tmp_path / "m.onnx"
+    nodes, _, found, expected = _export(symbol, path, shape, parameters, fold=False)
+    norms = [node for node in nodes if node.op_type == "BatchNormalization"]
+    assert [node.name.split("/")[0] for node in norms] == ["norm", "ones"]
+    attributes = [{a.name: onnx.helper.get_attribute_value(a) for a in n.attribute} for n in norms]
+    assert ["momentum" in found for found in attributes] == [False, True]
+    assert attributes[1]["momentum"] == 0.75
+    weights = _constants(path)
+    (fixed_gamma,) = {*weights} - {*parameters}
+    np.testing.assert_array_equal(weights.pop(fixed_gamma), np.ones_like(parameters["ones_gamma"]))
+    del parameters["ones_gamma"]
+    assert {n: v.tobytes() for n, v in weights.items()} == {
+        n: v.tobytes() for n, v in parameters.items()
+    }
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def _constants(path: Any) -> dict[str, np.ndarray]:
+    """The constants of a file, other than shapes."""
+    values = {v.name: onnx.numpy_helper.to_array(v) for v in onnx.load(str(path)).graph.initializer}
+    return {name: value for name, value in values.items() if value.dtype != np.int64}
+
+
 def _conv(data: Any, name: str = "layer", **inputs: Any) -> Any:
     return S.Convolution(data, name=name, kernel=(1, 1), num_filter=4, no_bias=True, **inputs)
 
@@ -297,7 +325,8 @@ def test_free_sizes_stay_free(name, tmp_path):
     np.testing.assert_allclose(run(path, x)[0], expected, rtol=1e-6)
 
 
-def test_a_network_reads_as_its_source(tmp_path):
+@pytest.mark.parametrize("fold", [True, False])
+def test_a_network_reads_as_its_source(fold, tmp_path):
     """Every layer of a ResNet is one node, named after MXNet's, and every constant has its name."""
     vision = pytest.importorskip("gluoncv.model_zoo")
     net = vision.get_model("resnet18_v1b", pretrained=False, pretrained_base=False)
@@ -305,7 +334,7 @@ def test_a_network_reads_as_its_source(tmp_path):
     image = mx.nd.random.normal(shape=(1, 3, 64, 64))
     expected = net(image).asnumpy()
     path = tmp_path / "m.onnx"
-    gluon_roi.onnx.export(net, [image.shape], path, dynamic=[(0, 2, 3)])
+    gluon_roi.onnx.export(net, [image.shape], path, dynamic=[(0, 2, 3)], fold=fold)
     graph = onnx.load(str(path)).graph
     operators = Counter(node.op_type for node in graph.node)
     assert set(operators) == {
@@ -316,10 +345,16 @@ def test_a_network_reads_as_its_source(tmp_path):
         "GlobalAveragePool",
         "Flatten",
         "Gemm",
+        *["BatchNormalization"] * (not fold),
     }
     assert operators["Conv"] == 20
+    assert operators["BatchNormalization"] == (0 if fold else 20)
     layers = {name[: -len("_output")] for name in net(X).get_internals().list_outputs()}
     assert {node.name.split("/")[0] for node in graph.node} <= layers
     parameters = {name.rsplit("_", 1)[0] for name in net.collect_params()}
     assert {value.name.rsplit("_", 1)[0] for value in graph.initializer} <= parameters
+    if not fold:
+        weights = {name: value.data().asnumpy() for name, value in net.collect_params().items()}
+        for name, value in _constants(path).items():
+            assert value.tobytes() == weights[name].tobytes()
     np.testing.assert_allclose(run(path, image.asnumpy())[0], expected, rtol=1e-4, atol=1e-4)

@@ -24,6 +24,7 @@ def export(
     outputs: Sequence[str] | None = None,
     metadata: dict[str, Any] | None = None,
     output_names: Sequence[str] | None = None,
+    fold: bool = True,
 ) -> None:
     """Write a model to an ONNX file, using standard operators only.
 
@@ -69,6 +70,10 @@ def export(
         The names of the outputs in the file instead of MXNet's. An output must not have the name of
         an input, unless it is this input. By default, the outputs of GluonCV's detectors are ids,
         scores, boxes and, for Mask R-CNN, masks.
+    fold : bool, default True
+        Whether batch normalisation becomes part of the convolution, deconvolution or dense layer
+        before it. False keeps a ``BatchNormalization`` for each one, and every weight as it is in
+        MXNet, for programs that train the file further.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def export(
     texts = metadata_of(model, metadata)
     source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
     names = output_names_of(model, output_names, source.symbol, outputs)
-    export_model(OPSET, file, source, names, texts)
+    export_model(OPSET, file, source, names, texts, fold)
 
 
 def input_names(

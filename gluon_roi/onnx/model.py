@@ -24,12 +24,12 @@ from .shape_inference import Entry, Source, infer
 
 
 def export_model(
-    opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str]
+    opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str], fold: bool
 ) -> None:
-    """Write a file; `names` are the names of its outputs."""
+    """Write a file; `names` are the names of its outputs, `fold` is as for `simplify`."""
     graph, inputs, outputs, expected = _translate(opset, source, names)
     inferred = _check_model(*graph.model(inputs, outputs), expected)
-    outputs = simplify(graph, outputs, tensor_types(inferred))
+    outputs = simplify(graph, outputs, tensor_types(inferred), fold)
     model, weights = graph.model(inputs, outputs)
     onnx.helper.set_model_props(model, metadata)
     warn_of_missing_kernels(_check_model(model, weights, expected))

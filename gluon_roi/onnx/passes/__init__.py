@@ -16,7 +16,7 @@ from .output_names import name_outputs
 from .types import TensorType
 
 
-def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
+def simplify(graph: Graph, outputs: list, types: dict[str, TensorType], fold: bool = True) -> list:
     """Simplify a graph in place.
 
     Parameters
@@ -26,6 +26,8 @@ def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
         The outputs, as for :meth:`Graph.model`.
     types : dict
         Types and shapes of the tensors, from :func:`.types.tensor_types`.
+    fold : bool
+        Whether batch normalisation becomes part of the layer before it.
 
     Returns
     -------
@@ -40,7 +42,8 @@ def simplify(graph: Graph, outputs: list, types: dict[str, TensorType]) -> list:
             break
         outputs = _renamed(outputs, replaced)
     graph.prune(tensor for (tensor, _), *_ in outputs)
-    fold_batch_norms(graph, [tensor for (tensor, _), *_ in outputs])
+    if fold:
+        fold_batch_norms(graph, [tensor for (tensor, _), *_ in outputs])
     cast_batch_norms(graph, types)
     return name_outputs(graph, outputs)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..graph import Graph, Node, Tensor
@@ -12,6 +14,10 @@ from ..registry import rule
 @rule("BatchNorm", "_contrib_SyncBatchNorm")
 def _batch_norm(g: Graph, node: Node) -> Tensor:
     node.accept("use_global_stats")  # always true outside of training
+    attributes: dict[str, Any] = {"epsilon": float(node.get("eps", 1e-3))}
+    momentum = float(node.get("momentum", 0.9))
+    if momentum != 0.9:  # ONNX's default; only training reads it
+        attributes["momentum"] = momentum
     node.accept("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
@@ -22,12 +28,11 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
     if node.get("fix_gamma", True):
         gamma = g("Expand", np.array(1, node.dtypes[1]), gamma.shape())
     names = [gamma, beta, mean, variance]
-    eps = float(node.get("eps", 1e-3))
     if axis == 1:
-        return g("BatchNormalization", data, *names, epsilon=eps)
+        return g("BatchNormalization", data, *names, **attributes)
     order = list(range(node.rank))
     order[1], order[axis] = axis, 1
-    out = g("BatchNormalization", data.transpose(*order), *names, epsilon=eps)
+    out = g("BatchNormalization", data.transpose(*order), *names, **attributes)
     return out.transpose(*order)
 
 
