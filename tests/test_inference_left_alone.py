@@ -30,6 +30,7 @@ SHAPES = {
     "dense_weight": (16, 12),
     "up_weight": (16, 1, 4, 4),
     "norm_folded_weight": (1, 1, 1, 1),
+    "rows": (16, 16),
 }
 #: Names of inputs; the other variables are parameters.
 INPUTS = ("data", "low", "high", "data_weight")
@@ -148,7 +149,8 @@ def test_weights_that_the_graph_computes_are_folded():
 def test_without_mxnets_fusion(monkeypatch):
     """A build of MXNet without oneDNN."""
     monkeypatch.setattr(mx.runtime, "Features", _NoFeatures)
-    symbol = S.relu(convolution(weight=S.var("square"), side=1))
+    mean = S.Pooling(DATA, global_pool=True, pool_type="avg", kernel=(1, 1))
+    symbol = S.relu(S.FullyConnected(mean, S.var("rows"), no_bias=True, num_hidden=16))
     converted = convert_and_compare(symbol)
     assert converted.changes["nodes fused by MXNet"] == 0
     assert converted.symbol.list_arguments() == symbol.list_arguments()

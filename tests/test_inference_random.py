@@ -19,8 +19,10 @@ from support.inference_networks import CountCalls, Network, outputs_of, random_n
 from gluon_roi.inference import (
     batch_norm,
     convert,
+    epilogue,
     forms,
     fusion,
+    gemm_layers,
     graph,
     narrow,
     sums,
@@ -178,10 +180,18 @@ def _forgotten_gamma(monkeypatch):
 
 def _any_activation(monkeypatch):
     """Every activation is taken for ReLU."""
+    monkeypatch.setattr(epilogue, "_activation", lambda *node: {"act_type": "relu"})
+
+
+def _forgotten_dilation(monkeypatch):
+    """A dilated layer is taken for one that is not."""
+    pair = gemm_layers.pair
     monkeypatch.setattr(
-        winograd_layers,
-        "_is_relu",
-        lambda graph, number: graph.nodes[number]["op"] == "Activation",
+        gemm_layers,
+        "pair",
+        lambda graph, number, name, default: (
+            (1, 1) if name == "dilate" else pair(graph, number, name, default)
+        ),
     )
 
 
@@ -197,8 +207,8 @@ def _groups_forgotten(monkeypatch):
 
 def _parts_exchanged(monkeypatch):
     """The parts of joined convolutions are in another order than the weights."""
-    filled = narrow._filled
-    monkeypatch.setattr(narrow, "_filled", lambda values: filled(values[::-1]))
+    joined = narrow._joined
+    monkeypatch.setattr(narrow, "_joined", lambda values: joined(values[::-1]))
 
 
 def _cells_exchanged(monkeypatch):
@@ -243,6 +253,7 @@ FAULTS = (
     _forgotten_bias,
     _forgotten_gamma,
     _any_activation,
+    _forgotten_dilation,
     _groups_forgotten,
     _parts_exchanged,
     _cells_exchanged,

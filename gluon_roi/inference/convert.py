@@ -13,11 +13,12 @@ from .computed_weights import compute_weights
 from .deconvolution import replace_deconvolutions
 from .doubles import multiply_instead_of_doubling
 from .fusion import fuse
+from .gemm_layers import use_gemm
 from .graph import InferenceGraph
+from .max_pooling import use_max_pooling
 from .narrow import join_narrow_convolutions
 from .progress import with_progress
 from .pyramids import join_upsampling_and_sum
-from .strided import take_strides_first
 from .sums import use_elementwise_sums
 from .winograd_layers import use_winograd
 
@@ -35,11 +36,10 @@ PASSES = (
     Pass(multiply_instead_of_doubling, "x + x as 2 * x"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
     Pass(replace_deconvolutions, "Deconvolutions as 1 x 1 convolutions"),
-    Pass(take_strides_first, "strided 1 x 1 convolutions as a slice and a convolution"),
     Pass(use_winograd, "3 x 3 convolutions by Winograd's algorithm"),
-    Pass(
-        join_narrow_convolutions, "convolutions merged or padded to multiples of 16 output channels"
-    ),
+    Pass(join_narrow_convolutions, "convolutions of one map joined"),
+    Pass(use_gemm, "convolutions in MXNet's layout"),
+    Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),
 )

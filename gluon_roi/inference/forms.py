@@ -8,7 +8,7 @@ from typing import Hashable, NamedTuple
 import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
-from . import winograd
+from . import gemm, max_pooling, winograd
 from .graph import InferenceGraph
 from .layers import convolves_maps, pair
 
@@ -63,13 +63,16 @@ def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
     if op == winograd.OPERATOR:
         filters = int(graph.attribute(number, "num_filter", "0"))
         return Form((inputs[0].sizes[0], filters, *inputs[0].sizes[2:]), True)
+    if op in (gemm.OPERATOR, gemm.DEPTHWISE):
+        filters = int(graph.attribute(number, "num_filter", "0"))
+        return Form((inputs[0].sizes[0], filters, *_windows(graph, number, inputs[0])), True)
     if op == "FullyConnected":
         return _unknown(entry, inputs[1].is_float32)
     if convolves_maps(graph, number):
         filters = int(graph.attribute(number, "num_filter", "0"))
         cells = _windows(graph, number, inputs[0])
         return Form((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
-    if op == "Pooling" and _has_plain_windows(graph, number):
+    if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
         cells = _windows(graph, number, inputs[0])
         return inputs[0]._replace(sizes=(*inputs[0].sizes[:2], *cells))
     if op == "UpSampling" and len(inputs) == 1:

@@ -1,45 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions as a product of matrices that keeps MXNet's layout: weights and errors.
+"""Convolutions that keep MXNet's layout: weights and errors.
 
-The operator is GemmConvolution (src/ops/gemm_convolution.h).
+The operators are GemmConvolution, a product of matrices, and DepthwiseConvolution
+(src/ops/gemm_convolution.h, src/ops/depthwise_convolution.h).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["OPERATOR", "error_bound", "pack_weights"]
+__all__ = ["DEPTHWISE", "OPERATOR", "error_bound", "pack_weights"]
 
-#: The operator's name in MXNet and in symbol files.
+#: The operators' names in MXNet and in symbol files.
 OPERATOR = "_gluon_roi_GemmConvolution"
+DEPTHWISE = "_gluon_roi_DepthwiseConvolution"
 #: Outputs of a panel of the weights.
 PANEL = 12
 
 
-def pack_weights(weight: np.ndarray) -> np.ndarray:
-    """Pack the weights of a convolution as its kernel reads them.
+def pack_weights(weight: np.ndarray, num_group: int = 1) -> np.ndarray:
+    """Pack the weights of a convolution as the kernel of GemmConvolution reads them.
 
     Parameters
     ----------
-    weight : array (O, C, kernel height, kernel width) of float32
+    weight : array (O, C / num_group, kernel height, kernel width) of float32
         The weights, as MXNet's Convolution has them.
+    num_group : int
 
     Returns
     -------
-    array (ceil(O / 12), C * kernel height * kernel width, 12) of float32
-        Element [o // 12, k, o % 12] is weight k of output o, in the order of memory; 0 behind the
-        last output.
+    array (num_group * ceil(F / 12), K, 12) of float32
+        F = O / num_group outputs of a group, K = C / num_group * kernel height * kernel width.
+        Element [g * ceil(F / 12) + f // 12, k, f % 12] is weight k, in the order of memory, of
+        output f of group g; 0 behind the last output of a group.
 
     Examples
     --------
     >>> pack_weights(np.ones((20, 3, 1, 1), np.float32)).shape
     (2, 3, 12)
     """
-    rows = weight.reshape(len(weight), -1)
-    panels = -(-len(rows) // PANEL)
-    padded = np.zeros((panels * PANEL, rows.shape[1]), np.float32)
-    padded[: len(rows)] = rows
-    return np.ascontiguousarray(padded.reshape(panels, PANEL, -1).transpose(0, 2, 1))
+    filters, depth = len(weight) // num_group, int(np.prod(weight.shape[1:]))
+    panels = -(-filters // PANEL)
+    padded = np.zeros((num_group, panels * PANEL, depth), np.float32)
+    padded[:, :filters] = weight.reshape(num_group, filters, depth)
+    blocks = padded.reshape(num_group * panels, PANEL, depth)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1))
 
 
 def error_bound(weight: np.ndarray) -> float:
@@ -48,6 +53,7 @@ def error_bound(weight: np.ndarray) -> float:
     Parameters
     ----------
     weight : array (O, C, kernel height, kernel width)
+        As MXNet's Convolution has them; C is the number of channels of a group.
 
     Returns
     -------

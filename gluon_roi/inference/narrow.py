@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives convolutions a number of outputs for which MXNet's kernels are fast."""
+"""Joins convolutions of one map that have few outputs."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import bias_of, is_plain_convolution
 
-#: oneDNN's kernels compute blocks of 16 outputs. With fewer than 16, or a remainder, they are slow.
-BLOCK = 16
+#: Convolutions with fewer outputs are joined: to read and pack the map takes as long as these.
+FEW = 16
 _GEOMETRY = ("kernel", "stride", "pad", "dilate")
 
 
 def join_narrow_convolutions(graph: InferenceGraph) -> int:
     """Compute convolutions of one map that have fewer than 16 outputs each as one convolution.
 
-    The scores and offsets of a region proposal network, for instance. Weights of zeros fill the
-    outputs up to a multiple of 16. Returns the number of convolutions that were joined or padded.
+    The scores and offsets of a region proposal network, for instance. Returns the number of
+    convolutions that were joined.
     """
-    groups: dict[tuple, list[int]] = collections.OrderedDict()
+    groups: dict[tuple, list[int]] = collections.defaultdict(list)
     types = graph.types()
     for number in graph.needed():
         if not is_plain_convolution(graph, number):
             continue
         data = graph.nodes[number]["inputs"][0]
         filters = int(graph.attribute(number, "num_filter", "0"))
-        if types.get(data) != np.float32 or filters % BLOCK == 0:
-            continue
-        key = (data, *(graph.attribute(number, name, "()") for name in _GEOMETRY))
-        # A layer with more outputs is padded alone.
-        groups.setdefault(key if filters < BLOCK else (*key, number), []).append(number)
+        if types.get(data) == np.float32 and filters < FEW:
+            shape = (graph.attribute(number, name, "()") for name in _GEOMETRY)
+            groups[(data, *shape)].append(number)
     # Layers that are applied several times share their weights.
     made: dict[tuple, tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for members in groups.values():
+        if len(members) == 1:
+            continue
         layers = tuple(tuple(graph.nodes[number]["inputs"][1:]) for number in members)
         name = graph.nodes[members[0]]["name"]
         if layers not in made:
-            weight = _filled([graph.value(layer[0]) for layer in layers])
-            bias = _filled([bias_of(graph, number) for number in members])
+            weight = _joined([graph.value(layer[0]) for layer in layers])
+            bias = _joined([bias_of(graph, number) for number in members])
             if weight is None or bias is None:
                 continue
             made[layers] = (
@@ -52,7 +52,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
         sizes = [int(graph.attribute(number, "num_filter", "0")) for number in members]
         attributes = {
             **graph.nodes[members[0]]["attrs"],
-            "num_filter": str(sum(sizes) + -sum(sizes) % BLOCK),
+            "num_filter": str(sum(sizes)),
             "no_bias": "False",
         }
         data = graph.nodes[members[0]]["inputs"][0]
@@ -68,10 +68,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
     return count
 
 
-def _filled(values: list[np.ndarray | None]) -> np.ndarray | None:
-    """Parameters one after the other, and zeros up to a multiple of 16; None if one is missing."""
+def _joined(values: list[np.ndarray | None]) -> np.ndarray | None:
+    """Parameters one after the other; None if one is missing or not float32."""
     parts = [value for value in values if value is not None and value.dtype == np.float32]
-    if len(parts) < len(values):
-        return None
-    rows = -sum(map(len, parts)) % BLOCK
-    return np.concatenate([*parts, np.zeros((rows, *parts[0].shape[1:]), np.float32)])
+    return np.concatenate(parts) if len(parts) == len(values) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes 3 x 3 convolutions by Winograd's algorithm, with the sum and ReLU after them."""
+"""Computes 3 x 3 convolutions by Winograd's algorithm, with the sum and activation after them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
 from . import winograd
-from .graph import OUTPUT, SUMS, InferenceGraph, Use
+from .epilogue import find_epilogue
+from .graph import InferenceGraph
 from .layers import bias_of, is_plain_convolution, pair
 
 #: Height and width of a map where they are not known: of an image of 600 x 800 at stride 16.
@@ -44,19 +45,15 @@ def use_winograd(graph: InferenceGraph) -> int:
         dilate = pair(graph, number, "dilate", 1)[0]
         if dilate != 1:
             attributes["dilate"] = dilate
-        last = NodeEntry(number, 0)
-        total = _only_use(uses, last)
-        residual = _other_summand(graph, total)
-        if total and residual and not _depends_on(graph, residual, number):
-            inputs.append(residual)
-            attributes["residual"] = True
-            last = NodeEntry(total.node, 0)
-        activation = _only_use(uses, last)
-        if activation and _is_relu(graph, activation.node):
-            attributes["act_type"] = "relu"
-            last = NodeEntry(activation.node, 0)
-        new = graph.node(winograd.OPERATOR, node["name"], inputs, **attributes)
-        graph.replace(last, new, shapes, types)
+        epilogue = find_epilogue(graph, uses, NodeEntry(number, 0))
+        new = graph.node(
+            winograd.OPERATOR,
+            node["name"],
+            [*inputs, *epilogue.residual],
+            **attributes,
+            **epilogue.attributes,
+        )
+        graph.replace(epilogue.last, new, shapes, types)
         uses = graph.uses()
         count += 1
     return count
@@ -85,35 +82,3 @@ def _is_supported(graph: InferenceGraph, number: int) -> bool:
     dilate = pair(graph, number, "dilate", 1)
     is_same = pair(graph, number, "pad", 0) == dilate and dilate[0] == dilate[1]
     return is_same and pair(graph, number, "stride", 1) == (1, 1)
-
-
-def _only_use(uses: dict[NodeEntry, list[Use]], entry: NodeEntry) -> Use | None:
-    """The node that alone reads an output; None if there are others, or it leaves the graph."""
-    found = uses.get(entry, [])
-    return found[0] if len(found) == 1 and found[0] != OUTPUT else None
-
-
-def _other_summand(graph: InferenceGraph, use: Use | None) -> NodeEntry | None:
-    """The other input of a sum of two maps of the same shape and type."""
-    if use is None or graph.nodes[use.node]["op"] not in SUMS:
-        return None
-    inputs = graph.nodes[use.node]["inputs"]
-    return inputs[1 - use.input] if len(inputs) == 2 else None
-
-
-def _depends_on(graph: InferenceGraph, entry: NodeEntry, number: int) -> bool:
-    """Whether an output is computed from those of a node, which must not read it then."""
-    unvisited, visited = [entry.node], set()
-    while unvisited:
-        source = unvisited.pop()
-        if source == number:
-            return True
-        if source not in visited:
-            visited.add(source)
-            unvisited += [read.node for read in graph.nodes[source]["inputs"]]
-    return False
-
-
-def _is_relu(graph: InferenceGraph, number: int) -> bool:
-    op = graph.nodes[number]["op"]
-    return op == "relu" or op == "Activation" and graph.attribute(number, "act_type", "") == "relu"

@@ -18,7 +18,7 @@ namespace {
 template <class Simd>
 struct RegisterTile {
 #ifdef __aarch64__
-  static constexpr int kRows = 6, kBlocks = 1;  // 24 of 32 registers
+  static constexpr int kRows = 4, kBlocks = 1;  // 16 of 32 registers; of 6 rows GCC spills two sums
 #else
   static constexpr int kRows = Simd::kRegisterBytes == 64   ? 12  // 24 of 32
                                : Simd::kRegisterBytes == 32 ? 6   // 12 of 16
@@ -55,7 +55,8 @@ class Tile {
       for_each([&](int i) INLINE_LAMBDA { load_register(b + lane(i, b_step), &lanes[i]); });
 #pragma GCC unroll 12
       for (int row = 0; row < rows; ++row) {
-        const Register factor = all(a[row]);
+        Register factor;
+        broadcast(a[row], &factor);
         for_each([&](int i)
                      INLINE_LAMBDA { multiply_add<Simd>(factor, lanes[i], &sums_[row][i]); });
       }
@@ -64,7 +65,11 @@ class Tile {
 
   // Pointers are those of the tile's first row and lane.
   ALWAYS_INLINE void add_row_bias(const float* bias) {
-    for_each_sum([&](int row, int, Register* sum) INLINE_LAMBDA { *sum += all(bias[row]); });
+    for_each_sum([&](int row, int, Register* sum) INLINE_LAMBDA {
+      Register value;
+      broadcast(bias[row], &value);
+      *sum += value;
+    });
   }
   ALWAYS_INLINE void add_lane_bias(const float* bias) {
     for_each_sum([&](int, int i, Register* sum) INLINE_LAMBDA {
@@ -85,8 +90,13 @@ class Tile {
   ALWAYS_INLINE void activate(int32_t activation, float slope) {
     if (activation == kRelu) {
       for_each_sum([](int, int, Register* sum) INLINE_LAMBDA { relu(sum); });
+    } else if (activation == kRelu6) {
+      Register six;
+      broadcast(6.f, &six);
+      for_each_sum([&](int, int, Register* sum) INLINE_LAMBDA { relu6(six, sum); });
     } else if (activation == kLeaky) {
-      const Register factor = all(slope);
+      Register factor;
+      broadcast(slope, &factor);
       for_each_sum([&](int, int, Register* sum) INLINE_LAMBDA { leaky_relu(factor, sum); });
     }
   }
@@ -100,14 +110,6 @@ class Tile {
   // Where the lanes of register i begin.
   ALWAYS_INLINE static int64_t lane(int i, int64_t block_step) {
     return i / kInBlock * block_step + i % kInBlock * Values::kPerRegister;
-  }
-  // GCC turns the array into a broadcast.
-  ALWAYS_INLINE static Register all(float value) {
-    float values[Values::kPerRegister];
-    for (float& one : values) one = value;
-    Register result;
-    load_register(values, &result);
-    return result;
   }
 
   template <class Body>

@@ -18,6 +18,25 @@ int64_t blocks_of(int64_t channels) {
   return div_up(channels, kLanes<A>);
 }
 
+// Sets all elements of a register to a number. GCC turns the array into a broadcast on x86; it
+// turns `Register{} + value` into one insertion per element, or into a broadcast and an addition.
+// On NEON it builds the array in general registers.
+template <class A, class Register>
+ALWAYS_INLINE void broadcast(A value, Register* to) {
+#ifdef __aarch64__
+  if constexpr (std::is_same<A, float>::value) {
+    *to = vdupq_n_f32(value);
+  } else {
+    *to = vdupq_n_f64(value);
+  }
+#else
+  constexpr int kCount = sizeof(Register) / sizeof(A);
+  A values[kCount];
+  for (A& element : values) element = value;
+  load_register(values, to);
+#endif
+}
+
 // One number for each channel of a block, in as many registers as the level needs. (With plain
 // arrays and `omp simd` loops, some of which GCC keeps in memory, ROIPool took 1.3 times as long
 // forward and 3.4 times backward.)
@@ -31,12 +50,13 @@ struct Lanes {
   static constexpr int kPerRegister = Simd::kRegisterBytes / sizeof(A);
   Register registers[kRegisters];
 
-  // All lanes are `value`. GCC turns the array into a broadcast, but `Register{} + value` into one
-  // insertion per lane.
+  // All lanes are `value`.
   ALWAYS_INLINE static Lanes all(A value) {
-    A values[kLanes<A>];
-    for (int lane = 0; lane < kLanes<A>; ++lane) values[lane] = value;
-    return load(values);
+    Register element;
+    broadcast(value, &element);
+    Lanes lanes;
+    for_each([&](int i) INLINE_LAMBDA { lanes.registers[i] = element; });
+    return lanes;
   }
   ALWAYS_INLINE static Lanes load(const A* from) {
     Lanes lanes;

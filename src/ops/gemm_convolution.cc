@@ -4,81 +4,42 @@
 #include "../bindings/inference.h"
 #include "../cpu/blocks.h"
 #include "../cpu/gemm.h"
+#include "../cpu/strided_copy.h"
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
 
 using namespace cpu;
 
-// ---- Parameters and shapes ----------------------------------------------------------------------
-
-void GemmConvolution::params(ParamVisitor* visit, Params* p) {
-  visit->optional_positive(FIELD(num_filter));
-  visit->size("kernel", FIELD(kernel_height), FIELD(kernel_width));
-  visit->size("stride", FIELD(stride_height), FIELD(stride_width), kStep);
-  visit->size("pad", FIELD(pad_height), FIELD(pad_width), kMargin);
-  visit->size("dilate", FIELD(dilate_height), FIELD(dilate_width), kStep);
-  visit->choice(FIELD(act_type), {{"", kNoActivation}, {"relu", kRelu}, {"leaky", kLeaky}});
-  visit->number(FIELD(slope), 0.25);
-  visit->boolean(FIELD(adds_last), false);
-}
-
-namespace {
-
-constexpr const char* kWeightShape = "(ceil(num_filter / 12), channels * kernel cells, 12)";
-
-// The size of the output along an axis; -1 if that of data is unknown.
-int64_t outputs_along(const Tensor& data, int axis, int64_t kernel, int64_t stride, int64_t pad,
-                      int64_t dilate) {
-  const int64_t min_size = dilate * (kernel - 1) + 1 - 2 * pad;
-  if (data.shape[axis] < 0) return -1;
-  if (data.shape[axis] < min_size) {
-    fail(GemmConvolution::kName, "data has shape ", shape_text(data), ", expected at least ",
-         min_size, " along axis ", axis, ", for the dilated kernel and the pad");
-  }
-  return (data.shape[axis] - min_size) / stride + 1;
-}
-
-}  // namespace
+// ---- Shapes -------------------------------------------------------------------------------------
 
 void GemmConvolution::infer(const Params& p, const View& in, Tensor* outputs,
                             int64_t max_elements) {
   if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  if (p.num_filter % p.num_group != 0) {
+    fail(kName, "argument num_filter: expected a multiple of num_group = ", p.num_group, ", got ",
+         p.num_filter);
+  }
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
-  check_rank(kName, "weight", in.weight, 3, "3 dimensions (ceil(num_filter / 12), C * cells, 12)");
-  check_rank(kName, "bias", in.bias, 1, "1 dimension (num_filter,)");
-  const bool is_known = in.data.ndim >= 0;
-  int64_t cells, depth = -1;
-  if (!multiply_up_to(max_elements, p.kernel_height, p.kernel_width, &cells) ||
-      (is_known && in.data.shape[1] >= 0 &&
-       !multiply_up_to(max_elements, in.data.shape[1], cells, &depth))) {
+  const int64_t channels = in.data.ndim < 0 ? -1 : in.data.shape[1];
+  if (channels >= 0 && channels % p.num_group != 0) {
+    fail(kName, "data has ", channels,
+         " channels, expected a multiple of num_group = ", p.num_group);
+  }
+  int64_t depth = -1;
+  if (channels >= 0 &&
+      !multiply_up_to(max_elements, channels / p.num_group, p.kernel_cells(), &depth)) {
     fail(kName, "argument kernel: expected at most ", max_elements,
          " weights of a filter, got a kernel of ", p.kernel_height, " * ", p.kernel_width);
   }
-  const int64_t sizes[] = {div_up(p.num_filter, kPanelRows), depth, kPanelRows};
-  for (int axis = 0; axis < 3; ++axis) {
-    check_dimension(kName, "weight", in.weight, axis, sizes[axis], kWeightShape);
-  }
-  check_dimension(kName, "bias", in.bias, 0, p.num_filter, "num_filter");
-  Tensor out = is_known ? in.data : unknown_tensor();
-  if (is_known) {
-    out.shape[1] = p.num_filter;
-    out.shape[2] =
-        outputs_along(in.data, 2, p.kernel_height, p.stride_height, p.pad_height, p.dilate_height);
-    out.shape[3] =
-        outputs_along(in.data, 3, p.kernel_width, p.stride_width, p.pad_width, p.dilate_width);
-  }
-  if (!is_absent(in.residual)) {
-    check_rank(kName, "residual", in.residual, 4, "4 dimensions (N, num_filter, P, Q)");
-    for (int axis = 0; axis < 4 && is_known; ++axis) {
-      check_dimension(kName, "residual", in.residual, axis, out.shape[axis], "as the output");
-    }
-  }
-  if (!is_known) return;
-  check_elements(kName, "output", out, max_elements);
-  out.dtype = GLUON_ROI_FLOAT32;
-  out.data = nullptr;
-  outputs[0] = out;
+  check_rank(kName, "weight", in.weight, 3, "3 dimensions (panels, K, 12)");
+  const int64_t panels = p.num_group * div_up(p.num_filter / p.num_group, kPanelRows);
+  check_dimension(kName, "weight", in.weight, 0, panels,
+                  "num_group * ceil(num_filter / num_group / 12)");
+  check_dimension(kName, "weight", in.weight, 1, depth,
+                  "the channels of a group * the cells of the kernel");
+  check_dimension(kName, "weight", in.weight, 2, kPanelRows, "the rows of a panel");
+  outputs[0] = infer_convolution(kName, p, in.data, in.bias, in.residual, max_elements);
 }
 
 // ---- Packing ------------------------------------------------------------------------------------
@@ -88,18 +49,20 @@ namespace {
 // The sizes of a call.
 struct Sizes {
   GemmConvolution::Params p;
-  int64_t channels, height, width;  // of data
+  int64_t channels, filters;  // of a group
+  int64_t height, width;
   int64_t out_height, out_width;
   int64_t kernel_cells;
 
   Sizes(const GemmConvolution::Params& params, const Tensor& data, const Tensor& out)
       : p(params),
-        channels(data.shape[1]),
+        channels(data.shape[1] / params.num_group),
+        filters(params.num_filter / params.num_group),
         height(data.shape[2]),
         width(data.shape[3]),
         out_height(out.shape[2]),
         out_width(out.shape[3]),
-        kernel_cells(int64_t{params.kernel_height} * params.kernel_width) {}
+        kernel_cells(params.kernel_cells()) {}
 
   int64_t cells() const { return height * width; }
   int64_t outputs() const { return out_height * out_width; }
@@ -114,17 +77,17 @@ struct Sizes {
 // The maximum number of outputs of a task.
 constexpr int64_t kMaxOutputs = 1024;
 
-// Packs what consecutive outputs of an image read, as Gemm reads it.
+// Packs what consecutive outputs of an image and a group read, as Gemm reads it.
 template <class Simd>
 class OutputPacker {
  public:
-  ALWAYS_INLINE OutputPacker(const Sizes& sizes, const float* image, int64_t first, int64_t count)
-      : sizes_(sizes), image_(image), first_(first), count_(count) {}
+  ALWAYS_INLINE OutputPacker(const Sizes& sizes, const float* maps, int64_t first, int64_t count)
+      : sizes_(sizes), maps_(maps), first_(first), count_(count) {}
 
   // For k = begin ... end - 1.
   ALWAYS_INLINE void run(int64_t begin, int64_t end, float* b, int64_t b_step) {
     for (int64_t k = begin; k < end; ++k, b += kBlockLanes) {
-      const float* const map = image_ + k / sizes_.kernel_cells * sizes_.cells();
+      const float* const map = maps_ + k / sizes_.kernel_cells * sizes_.cells();
       if (sizes_.is_pointwise()) {
         copy_blocks(map + first_, b, b_step);
       } else {
@@ -173,33 +136,14 @@ class OutputPacker {
           __builtin_prefetch(from + ahead + cell);
         }
       }
-      copy_every(p.stride_width, from, begin, end, to);
+      copy_every<Simd>(p.stride_width, from, begin, end, to);
       std::fill(to + end, to + run_end, 0.f);
       done += run_end - x;
     }
   }
 
-  // to[x] = from[x * stride] for x = begin ... end - 1.
-  ALWAYS_INLINE static void copy_every(int64_t stride, const float* from, int64_t begin,
-                                       int64_t end, float* to) {
-    if (stride == 1) return copy_run(from + begin, end - begin, to + begin, Simd{});
-    int64_t x = begin;
-    if (stride == 2) {
-      // The pairs of four outputs, except for the last one, whose second number may not exist.
-      using Quad = typename Narrow<float>::Values;
-      for (; x + 4 < end; x += 4) {
-        Quad low, high, even;
-        load_register(from + 2 * x, &low);
-        load_register(from + 2 * x + 4, &high);
-        pick(low, high, &even, Picked<0, 2, 4, 6>{});
-        store_register(to + x, even);
-      }
-    }
-    for (; x < end; ++x) to[x] = from[x * stride];
-  }
-
   const Sizes& sizes_;
-  const float* const image_;
+  const float* const maps_;
   const int64_t first_, count_;
   float strip_[kMaxOutputs];
 };
@@ -213,26 +157,27 @@ constexpr int64_t kMaxDepth = 512, kMaxFloats = 3 << 15;
 // A tile of registers at all levels.
 constexpr int64_t kMinOutputs = 32;
 
-// The division of a call into tasks: images, chunks of outputs and, if there are more threads,
-// parts of the filters, each of which packs the outputs again.
+// The division of a call into tasks: images, groups, chunks of outputs and, if there are more
+// threads, parts of the filters, each of which packs the outputs again.
 struct Plan {
   int64_t part_depth;
   int64_t chunks, chunk;  // their number in an image, and the outputs of each
-  int64_t parts, part;    // likewise of the filters
+  int64_t parts, part;    // likewise of the filters of a group
 
-  Plan(int64_t images, int64_t filters, int64_t outputs, int64_t depth) {
+  // pairs: of an image and a group.
+  Plan(int64_t pairs, int64_t filters, int64_t outputs, int64_t depth) {
     part_depth = div_up(depth, std::max<int64_t>(div_up(depth, kMaxDepth), 1));
     const int64_t fitting = kMaxFloats / std::max<int64_t>(part_depth, 1) / kMinOutputs;
     chunks = div_up(outputs, std::min(fitting * kMinOutputs, kMaxOutputs));
     // Threads that have a few tasks each should have the same number.
     constexpr int64_t kFewTasks = 4;
     const int64_t threads = max_threads();
-    if (images * chunks < kFewTasks * threads) {
-      chunks = div_up(round_up(images * chunks, threads), images);
+    if (pairs * chunks < kFewTasks * threads) {
+      chunks = div_up(round_up(pairs * chunks, threads), pairs);
     }
     chunk = round_up(div_up(outputs, chunks), kMinOutputs);
     chunks = div_up(outputs, chunk);
-    part = round_up(div_up(filters, div_up(threads, images * chunks)), kPanelRows);
+    part = round_up(div_up(filters, div_up(threads, pairs * chunks)), kPanelRows);
     parts = div_up(filters, part);
   }
 };
@@ -248,27 +193,27 @@ void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out
       is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
   float* const out = data_of<float>(out_tensor);
   const int64_t depth = sizes.depth(), outputs = sizes.outputs();
-  const int64_t images = in.data.shape[0], image_step = sizes.channels * sizes.cells();
-  const Plan plan(images, p.num_filter, outputs, depth);
+  const int64_t pairs = in.data.shape[0] * p.num_group;
+  const int64_t panels = div_up(sizes.filters, kPanelRows);
+  const Plan plan(pairs, sizes.filters, outputs, depth);
   // An odd number of cache lines: a power of two would put all blocks into the same lines.
   const int64_t b_step = (plan.part_depth | 1) * kBlockLanes;
 
-  const int64_t tasks = images * plan.chunks * plan.parts;
+  const int64_t tasks = pairs * plan.chunks * plan.parts;
   parallel_for(tasks, elements(out_tensor) * (depth + 1), [&](int64_t task) {
-    const int64_t filter = task % plan.parts * plan.part;
+    const int64_t filter = task % plan.parts * plan.part;  // of the group
     const int64_t chunk = task / plan.parts;
-    const int64_t image = chunk / plan.chunks, first = chunk % plan.chunks * plan.chunk;
+    const int64_t pair = chunk / plan.chunks, group = pair % p.num_group;
+    const int64_t first = chunk % plan.chunks * plan.chunk;
     const int64_t count = std::min(plan.chunk, outputs - first);
-    const float* const maps = data + image * image_step;
-    const int64_t offset = (image * p.num_filter + filter) * outputs + first;
-    Epilogue epilogue{};
-    epilogue.row_bias = bias + filter;
+    const float* const maps = data + pair * sizes.channels * sizes.cells();
+    const float* const panel = weight + (group * panels + filter / kPanelRows) * depth * kPanelRows;
+    const int64_t offset = (pair * sizes.filters + filter) * outputs + first;
+    Epilogue epilogue(p.activation);
+    epilogue.row_bias = bias + group * sizes.filters + filter;
     epilogue.residual = residual == nullptr ? nullptr : residual + offset;
-    epilogue.activation = p.act_type;
-    epilogue.slope = static_cast<float>(p.slope);
-    epilogue.adds_last = p.adds_last != 0;
     Gemm gemm{};
-    gemm.rows = std::min(plan.part, p.num_filter - filter);
+    gemm.rows = std::min(plan.part, sizes.filters - filter);
     gemm.lanes = count;
     gemm.a_step = depth * kPanelRows;
     gemm.b_step = b_step;
@@ -284,7 +229,7 @@ void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out
         OutputPacker<decltype(simd)>(sizes, maps, first, count).run(begin, end, b, b_step);
       });
       gemm.depth = end - begin;
-      gemm.a = weight + (filter / kPanelRows * depth + begin) * kPanelRows;
+      gemm.a = panel + begin * kPanelRows;
       gemm.continues = begin > 0;
       gemm.epilogue = end == depth ? &epilogue : nullptr;
       // What is packed next. (Where outputs share cells or skip some, this gains nothing.)

@@ -2,22 +2,24 @@
 // GemmConvolution: a convolution as a product of matrices, for inference on the CPU. Maps stay in
 // MXNet's layout, and bias, sum and activation are inside.
 //
-// Reads data (N, C, H, W), weight (ceil(O / 12), C * kernel_h * kernel_w, 12), bias (O,) and, if it
-// is given, residual (N, O, P, Q), all float32. Writes all of out (N, O, P, Q), with P =
-// floor((H + 2 * pad_h - dilate_h * (kernel_h - 1) - 1) / stride_h) + 1, and Q likewise:
+// Reads data (N, C, H, W), weight (G * ceil(F / 12), K, 12), bias (O,) and, if it is given,
+// residual (N, O, P, Q), all float32. G is num_group, F = O / G the outputs of a group, and K = C /
+// G * kernel_h * kernel_w the products in a sum. Writes all of out (N, O, P, Q), with P = floor((H
+// + 2 * pad_h - dilate_h * (kernel_h - 1) - 1) / stride_h) + 1, and Q likewise:
 //
-//   sum[n, o, p, q] = sum over c, i, j of w[o, c, i, j] * data[n, c, p * stride_h - pad_h +
-//                     i * dilate_h, q * stride_w - pad_w + j * dilate_w], 0 outside of the map
+//   sum[n, o, p, q] = sum over c, i, j of w[o, c, i, j] * data[n, o / F * (C / G) + c, p * stride_h
+//   -
+//                     pad_h + i * dilate_h, q * stride_w - pad_w + j * dilate_w], 0 outside of maps
 //   out = act(sum + bias[o] + residual[n, o, p, q]); with adds_last: act(sum + bias[o]) + residual
 //
-// weight has w packed: weight[o / 12, (c * kernel_h + i) * kernel_w + j, o % 12] = w[o, c, i, j],
-// and 0 for o >= O; gluon_roi/inference/gemm.py packs it. act_type 'relu' replaces numbers < 0 by
-// 0, 'leaky' multiplies them by slope; both keep NaN.
+// weight has w packed: filter f of group g and k = (c * kernel_h + i) * kernel_w + j are in
+// weight[g
+// * ceil(F / 12) + f / 12, k, f % 12], and 0 for f >= F; gluon_roi/inference/gemm.py packs it.
+// Activations are those of core/convolution.h.
 //
-// Each sum is one chain of float32 multiply-adds in the order of (c, i, j). So its error against
-// exact arithmetic is at most 2^-24 (C * kernel_h * kernel_w + 3) times the sum of the absolute
-// terms, bias and residual among them. A weight that is no number, or infinite, also meets the
-// zeros around the map.
+// Each sum is one chain of float32 multiply-adds in the order of k. So its error against exact
+// arithmetic is at most 2^-24 (K + 3) times the sum of the absolute terms, bias and residual among
+// them. A weight that is no number, or infinite, also meets the zeros around the map.
 //
 // It has no gradient: the backward pass fails. Deterministic; the bytes do not depend on the number
 // of threads, and are the same for all instruction sets that fuse multiplication and addition,
@@ -30,23 +32,15 @@
 //
 // A worked number: 1 x 1, weights 2 and 3, bias 1, on a cell with the channels 10 and 100: 321.
 #pragma once
-#include "../core/contract.h"
-#include "../core/params.h"
+#include "../core/convolution.h"
 
 namespace gluon_roi {
 
 struct GemmConvolution {
   static constexpr const char* kName = "GemmConvolution";
   static constexpr bool kIsExclusive = false;
-  struct Params {
-    int64_t num_filter;
-    int32_t kernel_height, kernel_width;
-    int32_t stride_height, stride_width;
-    int32_t pad_height, pad_width;
-    int32_t dilate_height, dilate_width;
-    int32_t act_type;  // an Activation of cpu/epilogue.h
-    double slope;
-    int32_t adds_last;
+  struct Params : ConvolutionParams {
+    int32_t num_group;
   };
   static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
                                       {"weight", Role::kFloat32, 3, false, false, false},
@@ -54,7 +48,10 @@ struct GemmConvolution {
                                       {"residual", Role::kFloat32, 4, true, false, false}};
   static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
 
-  static void params(ParamVisitor* visit, Params* p);
+  static void params(ParamVisitor* visit, Params* p) {
+    visit_convolution(visit, p);
+    visit->positive_int(FIELD(num_group), 1);
+  }
 
   struct View {
     Tensor data, weight, bias, residual;  // residual may be absent

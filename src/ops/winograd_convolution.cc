@@ -16,9 +16,7 @@ using namespace cpu;
 void WinogradConvolution::params(ParamVisitor* visit, Params* p) {
   visit->optional_positive(FIELD(num_filter));
   visit->positive_int(FIELD(dilate), 1);
-  visit->choice(FIELD(act_type), {{"", kNoActivation}, {"relu", kRelu}, {"leaky", kLeaky}});
-  visit->number(FIELD(slope), 0.25);
-  visit->boolean(FIELD(adds_last), false);
+  visit_activation(visit, &p->activation);
 }
 
 namespace {
@@ -138,23 +136,12 @@ struct Floats {
   static constexpr int kCount = bytes / sizeof(float);
 };
 
-// Sets all lanes to a number. GCC turns the array into a broadcast. (It turns `Register{} + value`
-// into a broadcast and an addition: the product took twice as long.)
-template <class Register>
-ALWAYS_INLINE Register broadcast(float value) {
-  constexpr int kCount = sizeof(Register) / sizeof(float);
-  float values[kCount];
-  for (float& lane : values) lane = value;
-  Register result;
-  load_register(values, &result);
-  return result;
-}
-
 // sum + factor * values
 template <class Simd, class Register>
 ALWAYS_INLINE Register plus(const Register& sum, float factor, const Register& values) {
-  Register result = sum;
-  multiply_add<Simd>(values, broadcast<Register>(factor), &result);
+  Register result = sum, factors;
+  broadcast(factor, &factors);
+  multiply_add<Simd>(values, factors, &result);
   return result;
 }
 
@@ -433,7 +420,8 @@ class PanelOutput {
       }
       return;
     }
-    const Register slope = broadcast<Register>(target.last.slope);
+    Register slope;
+    broadcast(target.last.slope, &slope);
     for (int next = 0; next < columns; next += kCount) {
       const int x = std::min(next, columns - kCount);  // the last one overlaps the previous one
       Register values;
@@ -441,18 +429,6 @@ class PanelOutput {
       finish(target.last, offset + x, slope, &values);
       store_register(target.out + offset + x, values);
     }
-  }
-
-  // Value is a number or a register of them.
-  template <class Value>
-  ALWAYS_INLINE static void finish(const Epilogue& last, int64_t place, const Value& slope,
-                                   Value* value) {
-    Value residual{};
-    if (last.residual != nullptr) memcpy(&residual, last.residual + place, sizeof(residual));
-    if (last.residual != nullptr && !last.adds_last) *value += residual;
-    if (last.activation == kRelu) relu(value);
-    if (last.activation == kLeaky) leaky_relu(slope, value);
-    if (last.residual != nullptr && last.adds_last) *value += residual;
   }
 
   const Tiling& tiling_;
@@ -550,11 +526,8 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       float biases[kBlockLanes] = {};
       std::copy_n(bias + block * kBlockLanes, lanes, biases);
       const int64_t offset = block * kBlockLanes * cells;
-      Epilogue last{};
+      Epilogue last(p.activation);
       last.residual = residual == nullptr ? nullptr : residual + offset;
-      last.activation = p.act_type;
-      last.slope = static_cast<float>(p.slope);
-      last.adds_last = p.adds_last != 0;
       const Target target{biases, out + offset, cells, filters * cells, lanes, last};
       run_simd([&](auto simd) INLINE_LAMBDA {
         PanelOutput<decltype(simd)>(tiling, first + panel * kPanel, count)

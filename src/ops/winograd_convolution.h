@@ -32,8 +32,7 @@
 //
 // A worked number: on a map of ones, a kernel of ones gives 9 inside, 6 at edges and 4 in corners.
 #pragma once
-#include "../core/contract.h"
-#include "../core/params.h"
+#include "../core/convolution.h"
 
 namespace gluon_roi {
 
@@ -43,9 +42,7 @@ struct WinogradConvolution {
   struct Params {
     int64_t num_filter;
     int32_t dilate;
-    int32_t act_type;  // an Activation of cpu/epilogue.h
-    double slope;
-    int32_t adds_last;
+    ActivationParams activation;
   };
   static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
                                       {"weight", Role::kFloat32, 4, false, false, false},

@@ -11,6 +11,7 @@
 #include <omp.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -81,7 +82,7 @@ Array run(const gluon_roi::Operator& op, const Attributes& attributes,
   return first;
 }
 
-// ---- GemmConvolution ----------------------------------------------------------------------------
+// ---- Convolutions -------------------------------------------------------------------------------
 
 struct Axis {
   int64_t size, kernel, stride, pad, dilate;
@@ -106,50 +107,71 @@ std::string pair_of(int64_t y, int64_t x) {
   return "(" + std::to_string(y) + ", " + std::to_string(x) + ")";
 }
 
-void check_gemm_convolution(Random* random) {
+// The weights of GemmConvolution: panels of 12 filters of a group.
+Values pack(const Values& weight, int64_t groups) {
+  constexpr int64_t kPanel = 12;
+  const int64_t filters = weight.shape[0] / groups, depth = weight.shape[1];
+  const int64_t panels = (filters + kPanel - 1) / kPanel;
+  Values packed({groups * panels, depth, kPanel});
+  for (int64_t o = 0; o < weight.shape[0]; ++o) {
+    const int64_t group = o / filters, filter = o % filters;
+    for (int64_t k = 0; k < depth; ++k) {
+      packed.numbers[((group * panels + filter / kPanel) * depth + k) * kPanel + filter % kPanel] =
+          weight.numbers[o * depth + k];
+    }
+  }
+  return packed;
+}
+
+void check_convolution(Random* random) {
   Axis y(random), x(random);
   if (random->chance(0.4)) {
     y.kernel = x.kernel = 1, y.pad = x.pad = 0;
     if (random->chance(0.7)) y.stride = x.stride = 1;
   }
   const int64_t images = random->integer(1, 3), cells = y.kernel * x.kernel;
-  int64_t channels = random->integer(1, 40);
+  const bool is_depthwise = random->chance(0.3);
+  int64_t groups = random->pick<int64_t>({1, 1, 1, 2, 5});
+  int64_t channels = random->integer(1, 40) / groups + 1;  // of a group
   if (cells == 1 && random->chance(0.2)) channels = random->pick<int64_t>({511, 512, 513, 1030});
-  const int64_t filters = random->integer(1, 40), depth = channels * cells;
+  int64_t filters = random->integer(1, 40);
+  if (is_depthwise) groups = channels, channels = 1, filters = random->integer(1, 3);
+  filters *= groups;
+  const int64_t depth = channels * cells;
   const int64_t height = y.outputs(), width = x.outputs();
   const bool has_residual = random->chance(0.5), adds_last = random->chance(0.5);
-  const std::string act_type = random->pick<const char*>({"", "relu", "leaky"});
+  const std::string act_type = random->pick<const char*>({"", "relu", "relu6", "leaky"});
 
-  const Values data(random, {images, channels, y.size, x.size});
+  const Values data(random, {images, groups * channels, y.size, x.size});
   const Values weight(random, {filters, depth}), bias(random, {filters});
   const Values residual(random, {images, filters, height, width});
-  constexpr int64_t kPanel = 12;
-  Values packed({(filters + kPanel - 1) / kPanel, depth, kPanel});
-  for (int64_t o = 0; o < filters; ++o) {
-    for (int64_t k = 0; k < depth; ++k) {
-      packed.numbers[(o / kPanel * depth + k) * kPanel + o % kPanel] =
-          weight.numbers[o * depth + k];
-    }
-  }
-  const Attributes attributes{{"num_filter", std::to_string(filters)},
-                              {"kernel", pair_of(y.kernel, x.kernel)},
-                              {"stride", pair_of(y.stride, x.stride)},
-                              {"pad", pair_of(y.pad, x.pad)},
-                              {"dilate", pair_of(y.dilate, x.dilate)},
-                              {"act_type", act_type},
-                              {"slope", "0.25"},
-                              {"adds_last", adds_last ? "True" : "False"},
-                              {"residual", has_residual ? "True" : "False"}};
-  current = "GemmConvolution of " + std::to_string(images) + " x " + std::to_string(channels) +
+  Attributes attributes{{"num_filter", std::to_string(filters)},
+                        {"kernel", pair_of(y.kernel, x.kernel)},
+                        {"stride", pair_of(y.stride, x.stride)},
+                        {"pad", pair_of(y.pad, x.pad)},
+                        {"dilate", pair_of(y.dilate, x.dilate)},
+                        {"act_type", act_type},
+                        {"slope", "0.25"},
+                        {"adds_last", adds_last ? "True" : "False"},
+                        {"residual", has_residual ? "True" : "False"}};
+  if (!is_depthwise) attributes["num_group"] = std::to_string(groups);
+  const std::string name = is_depthwise ? "DepthwiseConvolution" : "GemmConvolution";
+  current = name + " of " + std::to_string(images) + " x " + std::to_string(groups * channels) +
             " maps of " + pair_of(y.size, x.size);
-  for (const auto& [name, value] : attributes) current += ", " + name + " " + value;
+  for (const auto& [key, value] : attributes) current += ", " + key + " " + value;
 
   std::vector<Array> inputs;
   inputs.push_back(data.array(random));
-  inputs.push_back(packed.array(random));
+  if (is_depthwise) {
+    Values natural = weight;
+    natural.shape = {filters, 1, y.kernel, x.kernel};
+    inputs.push_back(natural.array(random));
+  } else {
+    inputs.push_back(pack(weight, groups).array(random));
+  }
   inputs.push_back(bias.array(random));
   if (has_residual) inputs.push_back(residual.array(random));
-  const Array got = run(find("GemmConvolution"), attributes, inputs, random);
+  const Array got = run(find(name), attributes, inputs, random);
 
   int64_t index = 0;
   for (int64_t n = 0; n < images; ++n) {
@@ -158,7 +180,8 @@ void check_gemm_convolution(Random* random) {
         for (int64_t q = 0; q < width; ++q, ++index) {
           double sum = bias.numbers[o], terms = std::fabs(sum);
           for (int64_t c = 0, k = o * depth; c < channels; ++c) {
-            const int64_t map = (n * channels + c) * y.size;
+            const int64_t group = o / (filters / groups);
+            const int64_t map = ((n * groups + group) * channels + c) * y.size;
             for (int64_t i = 0; i < y.kernel; ++i) {
               for (int64_t j = 0; j < x.kernel; ++j, ++k) {
                 const int64_t row = y.cell(p, i), column = x.cell(q, j);
@@ -172,7 +195,9 @@ void check_gemm_convolution(Random* random) {
           const double other = has_residual ? residual.numbers[index] : 0;
           terms += std::fabs(other);
           if (!adds_last) sum += other;
-          if (sum < 0) sum *= act_type == "relu" ? 0 : act_type == "leaky" ? 0.25 : 1;
+          if (act_type == "relu" || act_type == "relu6") sum = std::max(sum, 0.0);
+          if (act_type == "relu6") sum = std::min(sum, 6.0);
+          if (act_type == "leaky" && sum < 0) sum *= 0.25;
           if (adds_last) sum += other;
           // One term more than the operator's bound, because SSE2 rounds products as well.
           const double bound = static_cast<double>(depth + 4) * 0x1p-24 * terms;
@@ -208,7 +233,7 @@ int main(int count, char** arguments) {
   for (uint64_t number = 0; number < layers; ++number) {
     alarm(300);
     Random random(seed, number);
-    check_gemm_convolution(&random);
+    check_convolution(&random);
   }
   printf("%d layers\n", static_cast<int>(layers));
   return 0;

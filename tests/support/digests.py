@@ -20,7 +20,7 @@ import gluon_roi
 from gluon_roi.inference import winograd
 
 from .deformed import CALLS, every_half
-from .gemms import geometry, numbers, run
+from .layers import geometry, numbers, run
 from .overlapped import CALLS as OVERLAPPED
 from .suppressed import CALLS as SUPPRESSED
 
@@ -144,7 +144,7 @@ def of_products() -> dict[str, str]:
 
     Sizes leave a remainder of tiles, cells, channels and outputs.
     """
-    return {**_winograd(), **_gemm_convolutions()}
+    return {**_winograd(), **_convolutions()}
 
 
 def _winograd() -> dict[str, str]:
@@ -168,7 +168,7 @@ def _winograd() -> dict[str, str]:
     return digests
 
 
-def _gemm_convolutions() -> dict[str, str]:
+def _convolutions() -> dict[str, str]:
     digests = {}
     for images, channels, outputs, height, width, shape in [
         (1, 530, 70, 38, 50, geometry()),
@@ -176,9 +176,12 @@ def _gemm_convolutions() -> dict[str, str]:
         (1, 3, 64, 150, 200, geometry(7, 2, 3)),
         (9, 60, 31, 14, 14, geometry(3, 1, 1)),
         (1, 1100, 500, 7, 7, geometry()),
+        (2, 60, 80, 19, 25, {**geometry(3, 1, 1), "num_group": 5}),
+        (2, 50, 100, 38, 51, {**geometry(3, 2, 1), "num_group": 50}),
     ]:
         data = numbers(0, images, channels, height, width)
-        weight = numbers(1, outputs, channels, *shape.pop("kernel"))
+        per_group = channels // shape.get("num_group", 1)
+        weight = numbers(1, outputs, per_group, *shape.pop("kernel"))
         out = run(data, weight, numbers(2, outputs), act_type="leaky", **shape)
         residual = numbers(3, *out.shape)
         for with_residual in (False, True):

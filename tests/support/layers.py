@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of GemmConvolution, and convolutions by their definition."""
+"""Calls of the convolutions for inference, and convolutions by their definition."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def geometry(kernel: Any = 1, stride: Any = 1, pad: Any = 0, dilate: Any = 1) ->
     return {name: size if isinstance(size, tuple) else (size, size) for name, size in given.items()}
 
 
-def call(*inputs: Any, **attributes: Any) -> Any:
-    """Call the operator on arrays or symbols: data, weight, bias and, optionally, residual."""
+def call(operator: str, *inputs: Any, **attributes: Any) -> Any:
+    """Call an operator on arrays or symbols: data, weight, bias and, optionally, residual."""
     if len(inputs) == 4:
         attributes["residual"] = True
-    return function_for(gemm.OPERATOR, inputs[0])(*inputs, **attributes)
+    return function_for(operator, inputs[0])(*inputs, **attributes)
 
 
 def run(
@@ -33,20 +33,26 @@ def run(
     weight: np.ndarray,
     bias: np.ndarray | None = None,
     residual: np.ndarray | None = None,
+    num_group: int = 1,
     **attributes: Any,
 ) -> np.ndarray:
-    """Call the operator with the weights of a Convolution."""
-    arrays = [data, gemm.pack_weights(weight)]
-    arrays.append(np.zeros(len(weight)) if bias is None else bias)
+    """Call the operator of a layer: DepthwiseConvolution if each group has one map."""
+    attributes.update(num_filter=len(weight), kernel=weight.shape[2:])
+    if data.shape[1] == num_group > 1:
+        operator, packed = gemm.DEPTHWISE, weight
+    else:
+        operator, packed = gemm.OPERATOR, gemm.pack_weights(weight, num_group)
+        attributes["num_group"] = num_group
+    arrays = [data, packed, np.zeros(len(weight)) if bias is None else bias]
     arrays += [] if residual is None else [residual]
     inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
-    kernel = {"kernel": weight.shape[2:], **attributes}
-    return call(*inputs, num_filter=len(weight), **kernel).asnumpy()
+    return call(operator, *inputs, **attributes).asnumpy()
 
 
 def direct(
     data: np.ndarray,
     weight: np.ndarray,
+    num_group: int = 1,
     stride: tuple[int, int] = (1, 1),
     pad: tuple[int, int] = (0, 0),
     dilate: tuple[int, int] = (1, 1),
@@ -58,12 +64,14 @@ def direct(
         + 1
         for axis in (0, 1)
     )
-    out = np.zeros((len(data), len(weight), height, width))
+    grouped = padded.reshape(len(data), num_group, -1, *padded.shape[2:])
+    filters = weight.reshape(num_group, -1, *weight.shape[1:]).astype(np.float64)
+    out = np.zeros((len(data), num_group, filters.shape[1], height, width))
     for i, j in np.ndindex(*weight.shape[2:]):
         y, x = i * dilate[0], j * dilate[1]
-        cells = padded[:, :, y :: stride[0], x :: stride[1]][:, :, :height, :width]
-        out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
-    return out
+        cells = grouped[..., y :: stride[0], x :: stride[1]][..., :height, :width]
+        out += np.einsum("ngchw,goc->ngohw", cells, filters[..., i, j])
+    return out.reshape(len(data), len(weight), height, width)
 
 
 def largest_terms(data: np.ndarray, weight: np.ndarray) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GemmConvolution: values, errors against exact arithmetic, special numbers, refusals."""
+"""GemmConvolution and DepthwiseConvolution: values, errors, special numbers, refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Iterator
 import mxnet as mx
 import numpy as np
 import pytest
-from support.gemms import call, direct, geometry, largest_terms, numbers, run
+from support.layers import call, direct, geometry, largest_terms, numbers, run
 
 import gluon_roi
 from gluon_roi.inference import gemm
@@ -43,15 +43,29 @@ LAYERS: list[tuple[tuple[int, ...], dict]] = [
     ((1, 5, 4, 3, 3), {"kernel": 3, "pad": 5, "stride": 4}),
     ((1, 2, 2, 40, 1), {"kernel": (5, 1), "stride": (2, 2)}),
     ((1, 2, 2, 1, 90), {"kernel": (1, 5), "stride": (2, 2), "pad": (0, 4)}),
+    # Groups
+    ((2, 12, 20, 9, 11), {"kernel": 3, "pad": 1, "num_group": 4}),
+    ((1, 60, 39, 14, 15), {"kernel": 3, "pad": 1, "stride": 2, "num_group": 3}),
+    ((1, 8, 8, 6, 7), {"num_group": 2}),
+    # Groups of one map
+    ((2, 5, 5, 1, 1), {"num_group": 5}),
+    ((1, 9, 9, 7, 7), {"kernel": 3, "pad": 1, "num_group": 9}),
+    ((2, 4, 12, 112, 113), {"kernel": 3, "pad": 1, "stride": 2, "num_group": 4}),
+    ((1, 3, 3, 56, 200), {"kernel": 5, "pad": 2, "num_group": 3}),
+    ((1, 3, 6, 21, 30), {"kernel": 3, "pad": 4, "dilate": 4, "num_group": 3}),
+    ((1, 3, 6, 20, 31), {"kernel": (3, 2), "pad": (4, 0), "stride": (2, 3), "num_group": 3}),
+    ((1, 2, 2, 9, 9), {"kernel": 3, "pad": 1, "stride": 3, "dilate": 2, "num_group": 2}),
 ]
 
 
 def layer(number: int) -> tuple[np.ndarray, np.ndarray, dict]:
     (images, channels, outputs, height, width), given = LAYERS[number]
+    given = dict(given)
+    groups = given.pop("num_group", 1)
     shape = geometry(**given)
     data = numbers(0, images, channels, height, width)
-    weight = numbers(1, outputs, channels, *shape.pop("kernel"))
-    return data, weight, shape
+    weight = numbers(1, outputs, channels // groups, *shape.pop("kernel"))
+    return data, weight, {**shape, "num_group": groups}
 
 
 # ---- Values --------------------------------------------------------------------------------------
@@ -76,6 +90,8 @@ def test_values(number):
     np.testing.assert_array_equal(run(data, weight, bias, **attributes), leaky)
     got = run(data, weight, bias, residual, adds_last=True, **attributes)
     np.testing.assert_array_equal(got, leaky + residual)
+    got = run(data, weight, bias, act_type="relu6", **shape)
+    np.testing.assert_array_equal(got, np.clip(biased, 0, 6))
 
 
 @pytest.mark.parametrize("number", range(0, len(LAYERS), 3))
@@ -112,13 +128,14 @@ def test_symbols():
     names = ("data", "weight", "bias", "residual")
     shape = geometry(3, 2, 1)
     attributes = {**shape, "num_filter": 5, "act_type": "relu", "name": "c"}
-    symbol = call(*map(mx.sym.var, names), **attributes)
+    symbol = call(gemm.OPERATOR, *map(mx.sym.var, names), **attributes)
     symbol = mx.sym.load_json(symbol.tojson())
     arrays = dict(zip(names, (data, gemm.pack_weights(weight), bias, residual)))
     shapes = {name: array.shape for name, array in arrays.items()}
     assert symbol.infer_shape(**shapes)[1] == [(2, 5, 5, 4)]
     assert symbol.infer_type(data="float32")[1] == [np.float32]
     bound = symbol.bind(mx.cpu(), {name: mx.nd.array(array) for name, array in arrays.items()})
+    del shape["kernel"]
     wanted = run(data, weight, bias, residual, act_type="relu", **shape)
     np.testing.assert_array_equal(bound.forward()[0].asnumpy(), wanted)
 
@@ -185,7 +202,7 @@ def test_error_bound():
 def test_planted_faults_are_seen(plant):
     """Each is beyond the errors that the tests of values accept."""
     data, weight = numbers(0, 1, 600, 13, 15), numbers(1, 31, 600, 1, 1)
-    wanted = direct(data, weight, (2, 2))
+    wanted = direct(data, weight, stride=(2, 2))
     wrong_data, wrong_weight = data.copy(), weight.copy()
     if plant == "last row of a panel":
         wrong_weight[30] = 0
@@ -209,7 +226,7 @@ def test_nan_and_infinity_reach_what_reads_them(value, act_type, mxnet_cpu):
     data, weight = numbers(0, 2, 3, 14, 15), numbers(1, 18, 3, 3, 3)
     data[1, 1, 13, 6] = value
     shape = geometry(3, 2, 1)
-    got = run(data, weight, act_type=act_type, **shape)
+    got = run(data, weight, act_type=act_type, stride=(2, 2), pad=(1, 1))
     theirs = mx.nd.Convolution(
         mx.nd.array(data), mx.nd.array(weight), num_filter=18, no_bias=True, **shape
     )
@@ -244,11 +261,16 @@ def test_subnormal_numbers_stay():
 
 # ---- Refusals ------------------------------------------------------------------------------------
 
+#: The shapes of weights for 4 maps and 20 outputs.
+WEIGHTS = {gemm.OPERATOR: (2, 36, 12), gemm.DEPTHWISE: (20, 1, 3, 3)}
+ATTRIBUTES: dict = {"num_filter": 20, **geometry(3, 2, 1)}
+both = pytest.mark.parametrize("operator", WEIGHTS)
 
-def arrays(**changed: Any) -> list[mx.nd.NDArray]:
+
+def arrays(operator: str, **changed: Any) -> list[mx.nd.NDArray]:
     shapes = {
-        "data": (2, 3, 7, 9),
-        "weight": (2, 27, 12),
+        "data": (2, 4, 7, 9),
+        "weight": WEIGHTS[operator],
         "bias": (20,),
         "residual": (2, 20, 4, 5),
         **changed,
@@ -256,22 +278,16 @@ def arrays(**changed: Any) -> list[mx.nd.NDArray]:
     return [mx.nd.zeros(shape, ctx=mx.cpu()) for shape in shapes.values()]
 
 
-ATTRIBUTES: dict = {"num_filter": 20, **geometry(3, 2, 1)}
+def refuses(operator: str, expected: str, inputs: list, **attributes: Any) -> None:
+    name = operator.replace("_gluon_roi_", "")
+    with pytest.raises(mx.MXNetError, match=f"{name}: {expected}"):
+        call(operator, *inputs, **{**ATTRIBUTES, **attributes})
 
 
 @pytest.mark.parametrize(
     "name, shape, expected",
     [
         ("data", (2, 3, 6), r"data has shape \(2, 3, 6\), expected 4 dimensions \(N, C, H, W\)"),
-        (
-            "data",
-            (2, 4, 7, 9),
-            r"weight has shape \(2, 27, 12\), expected 36 along axis 1, \(ceil",
-        ),
-        ("weight", (3, 27, 12), r"weight has shape .*, expected 2 along axis 0"),
-        ("weight", (2, 3, 12), r"weight has shape .*, expected 27 along axis 1"),
-        ("weight", (2, 27, 16), r"weight has shape .*, expected 12 along axis 2"),
-        ("weight", (20, 3, 3, 3), r"weight has shape .*, expected 3 dimensions \(ceil"),
         ("bias", (21,), r"bias has shape \(21\), expected 20 along axis 0, num_filter"),
         ("bias", (20, 1), r"bias has shape \(20, 1\), expected 1 dimension \(num_filter,\)"),
         ("residual", (2, 20, 4, 6), r"residual has shape .*, expected 5 along axis 3, as the"),
@@ -279,19 +295,35 @@ ATTRIBUTES: dict = {"num_filter": 20, **geometry(3, 2, 1)}
         ("residual", (2, 20, 4), r"residual has shape .*, expected 4 dimensions"),
     ],
 )
-def test_wrong_shapes(name, shape, expected):
-    with pytest.raises(mx.MXNetError, match=f"GemmConvolution: {expected}"):
-        call(*arrays(**{name: shape}), **ATTRIBUTES)
+@both
+def test_wrong_shapes(operator, name, shape, expected):
+    refuses(operator, expected, arrays(operator, **{name: shape}))
+
+
+@pytest.mark.parametrize(
+    "operator, shape, expected",
+    [
+        (gemm.OPERATOR, (3, 36, 12), "expected 2 along axis 0, num_group"),
+        (gemm.OPERATOR, (2, 4, 12), "expected 36 along axis 1, the channels of a group"),
+        (gemm.OPERATOR, (2, 36, 16), "expected 12 along axis 2, the rows of a panel"),
+        (gemm.OPERATOR, (20, 4, 3, 3), r"expected 3 dimensions \(panels, K, 12\)"),
+        (gemm.DEPTHWISE, (4, 1, 3, 3), r"expected 20 along axis 0, \(num_filter, 1, height, w"),
+        (gemm.DEPTHWISE, (20, 4, 3, 3), r"expected 1 along axis 1, \(num_filter, 1, height, w"),
+        (gemm.DEPTHWISE, (20, 1, 3, 5), r"expected 3 along axis 3, \(num_filter, 1, height, w"),
+        (gemm.DEPTHWISE, (20, 9), r"expected 4 dimensions \(num_filter, 1, height, width\)"),
+    ],
+)
+def test_wrong_weights(operator, shape, expected):
+    refuses(operator, f"weight has shape .*, {expected}", arrays(operator, weight=shape))
 
 
 @pytest.mark.parametrize("position, name", list(enumerate(("data", "weight", "bias", "residual"))))
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
-def test_wrong_types(position, name, dtype):
-    inputs = arrays()
+@both
+def test_wrong_types(operator, position, name, dtype):
+    inputs = arrays(operator)
     inputs[position] = inputs[position].astype(dtype)
-    expected = f"GemmConvolution: {name} has dtype {dtype}, expected float32"
-    with pytest.raises(mx.MXNetError, match=expected):
-        call(*inputs, **ATTRIBUTES)
+    refuses(operator, f"{name} has dtype {dtype}, expected float32", inputs)
 
 
 @pytest.mark.parametrize(
@@ -303,41 +335,61 @@ def test_wrong_types(position, name, dtype):
         ({"stride": (2, 0)}, "argument stride: expected"),
         ({"pad": (-1, 0)}, "argument pad: expected"),
         ({"dilate": 0}, "argument dilate: expected"),
-        ({"dilate": (1, 6)}, r"data has shape \(2, 3, 7, 9\), expected at least 11 along axis 3"),
-        ({"act_type": "tanh"}, "argument act_type: expected '' or 'relu' or 'leaky', got 'tanh'"),
+        ({"dilate": (1, 6)}, r"data has shape \(2, 4, 7, 9\), expected at least 11 along axis 3"),
+        ({"act_type": "tanh"}, "argument act_type: expected '' or 'relu' or 'relu6' or 'leaky'"),
         ({"slope": "steep"}, "argument slope: expected a finite number, got 'steep'"),
-        ({"num_group": 2}, "unknown argument num_group"),
+        ({"groups": 2}, "unknown argument groups"),
+    ],
+)
+@both
+def test_wrong_parameters(operator, parameters, expected):
+    refuses(operator, expected, arrays(operator), **parameters)
+
+
+@pytest.mark.parametrize(
+    "operator, parameters, expected",
+    [
+        (gemm.OPERATOR, {"num_group": 3}, "argument num_filter: expected a multiple of num_group"),
         (
-            {"kernel": (65536, 65536)},
-            "argument kernel: expected at most 2147483647 weights of a filter",
+            gemm.OPERATOR,
+            {"num_group": 10},
+            "data has 4 channels, expected a multiple of num_group = 10",
+        ),
+        (gemm.OPERATOR, {"kernel": (65536, 65536)}, "argument kernel: expected at most 2147483647"),
+        (gemm.DEPTHWISE, {"num_group": 4}, "unknown argument num_group"),
+        (
+            gemm.DEPTHWISE,
+            {"num_filter": 18},
+            "argument num_filter: expected a multiple of the 4 channels of data, got 18",
         ),
     ],
 )
-def test_wrong_parameters(parameters, expected):
-    with pytest.raises(mx.MXNetError, match=f"GemmConvolution: {expected}"):
-        call(*arrays(), **{**ATTRIBUTES, **parameters})
+def test_wrong_groups(operator, parameters, expected):
+    refuses(operator, expected, arrays(operator), **parameters)
 
 
-def test_no_gradient():
-    inputs = arrays()
+@both
+def test_no_gradient(operator):
+    inputs = arrays(operator)
     inputs[0].attach_grad()
     with mx.autograd.record():
-        out = call(*inputs, **ATTRIBUTES)
-    with pytest.raises(mx.MXNetError, match="GemmConvolution: has no gradient, because it is for"):
+        out = call(operator, *inputs, **ATTRIBUTES)
+    with pytest.raises(mx.MXNetError, match="Convolution: has no gradient, because it is for"):
         out.backward()
         inputs[0].grad.wait_to_read()
 
 
 def test_more_than_an_array_can_have():
     names = ("data", "weight", "bias")
-    symbol = call(*map(mx.sym.var, names), num_filter=16, kernel=(1, 1))
+    symbol = call(gemm.OPERATOR, *map(mx.sym.var, names), num_filter=16, kernel=(1, 1))
     with pytest.raises(mx.MXNetError, match="output has shape .*, expected at most 2147483647"):
         symbol.infer_shape(data=(1, 1, 30000, 30000), weight=(2, 1, 12), bias=(16,))
 
 
-def test_only_graphs_have_it():
-    """It is no operator of the package's own functions, nor of the C interface."""
-    assert "GemmConvolution" not in gluon_roi.library.operators()
-    assert not hasattr(gluon_roi.nd, "GemmConvolution")
+def test_only_graphs_have_them():
+    """They are no operators of the package's own functions, nor of the C interface."""
+    names = ("GemmConvolution", "DepthwiseConvolution")
     header = Path(gluon_roi.include(), "gluon_roi.h").read_text()
-    assert "gemm" not in header.lower()
+    for name in names:
+        assert name not in gluon_roi.library.operators()
+        assert not hasattr(gluon_roi.nd, name) and name not in header

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes max pooling by an operator of this package, which reads maps in MXNet's layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bridge.symbol_json import NodeEntry
+from .graph import InferenceGraph
+from .layers import pair
+
+#: The operator's name in MXNet and in symbol files (src/ops/max_pooling.h).
+OPERATOR = "_gluon_roi_MaxPooling"
+
+
+def use_max_pooling(graph: InferenceGraph) -> int:
+    """Replace each Pooling that takes the maximum of windows of maps; return how many."""
+    types = graph.types()
+    count = 0
+    for number in graph.needed():
+        data = graph.nodes[number]["inputs"][:1]
+        if not _is_supported(graph, number) or types.get(data[0]) != np.float32:
+            continue
+        new = graph.node(
+            OPERATOR,
+            "",
+            data,
+            kernel=graph.sizes(number, "kernel"),
+            stride=pair(graph, number, "stride", 1),
+            pad=pair(graph, number, "pad", 0),
+            pooling_convention=graph.attribute(number, "pooling_convention", "valid"),
+        )
+        graph.replace(NodeEntry(number, 0), new, types)
+        count += 1
+    return count
+
+
+def _is_supported(graph: InferenceGraph, number: int) -> bool:
+    return (
+        graph.nodes[number]["op"] == "Pooling"
+        and graph.attribute(number, "pool_type", "max") == "max"
+        and len(graph.sizes(number, "kernel")) == 2
+        and not graph.flag(number, "global_pool")
+        and graph.attribute(number, "pooling_convention", "valid") in ("valid", "full")
+        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
+    )

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the convolutions for inference have in common: parameters, and the checks of all inputs but
+// the weights, whose layouts differ.
+#pragma once
+#include "contract.h"
+#include "params.h"
+
+namespace gluon_roi {
+
+// kRelu replaces numbers < 0 by 0, kRelu6 numbers > 6 by 6 as well, and kLeaky multiplies numbers <
+// 0 by a slope. NaN stays.
+enum Activation : int32_t { kNoActivation, kRelu, kRelu6, kLeaky };
+
+struct ActivationParams {
+  int32_t act_type;   // an Activation
+  double slope;       // of kLeaky
+  int32_t adds_last;  // whether a residual is added behind the activation, not before it
+};
+void visit_activation(ParamVisitor* visit, ActivationParams* p);
+
+struct ConvolutionParams {
+  int64_t num_filter;
+  int32_t kernel_height, kernel_width;
+  int32_t stride_height, stride_width;
+  int32_t pad_height, pad_width;
+  int32_t dilate_height, dilate_width;
+  ActivationParams activation;
+
+  int64_t kernel_cells() const { return int64_t{kernel_height} * kernel_width; }
+};
+void visit_convolution(ParamVisitor* visit, ConvolutionParams* p);
+
+// Checks data, bias and residual, which may be absent, of an operator, and returns the output's
+// shape, of unknown rank if that of data is.
+Tensor infer_convolution(const char* op, const ConvolutionParams& p, const Tensor& data,
+                         const Tensor& bias, const Tensor& residual, int64_t max_elements);
+
+}  // namespace gluon_roi
