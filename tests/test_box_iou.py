@@ -148,6 +148,23 @@ def test_a_box_with_itself(dtype):
         assert (overlaps(boxes, same, dtype) == 1).all(), degrees
 
 
+@pytest.mark.parametrize("ratio", [1e6, 1e11, 1e13])
+def test_four_ways_to_write_a_box(ratio):
+    """The same bytes, also of boxes so thin that the last digit of an angle counts."""
+    rng = np.random.RandomState(0)
+    one, other = rng.uniform(1, 2, (2, 300, 5))
+    for boxes in (one, other):
+        boxes[:, 2] *= ratio
+        # Multiples of 1/8 do not round when turned.
+        boxes[:, 4] = rng.randint(-720, 720, 300) / 8
+    other[:150, 4] = one[:150, 4] + rng.randint(-1, 2, 150) / 8
+    expected = overlaps(one, other)
+    assert (expected > 0).all()
+    exchanged = other[:, [0, 1, 3, 2, 4]]
+    for degrees, same in {90: exchanged, -90: exchanged, 180: other, -180: other}.items():
+        np.testing.assert_array_equal(overlaps(one, same + [0, 0, 0, 0, degrees]), expected)
+
+
 #: Boxes of public reports on detectron2, mmcv (whose angles are clockwise radians) and others, and
 #: their exact overlaps. Reported were 0.2655, 0.6002, 0.5848, 0.3333, -12128368, 6.0509, 1.35,
 #: 0.3333 and 371957. detectron2's 1207 in simpler numbers, 1266 and "large, close" are from its

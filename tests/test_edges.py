@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd
-from operators import OPERATORS, ROWS
+from operators import BY_NAME, OPERATORS, ROWS
 from support.cases import HEIGHT, PRECISION, WIDTH, assert_near, feature_map, row_id
 from support.processes import forked
 
@@ -116,6 +116,46 @@ def test_scales_beyond_floats(op, arguments, dtype, ctx):
             out, d_data, d_rois = run(op, data, boxes, arguments, ctx, scale=scale)
             assert np.isfinite(out).all() and np.isfinite(d_data).all()
             assert not np.isnan(d_rois).any()
+
+
+@pytest.mark.parametrize("width", [1e-6, 1e-12, 1e-14, 2e-16, 3e-17, 1e-20])
+def test_tiny_boxes_of_pr_roi_pool(width, ctx):
+    """The mean of ones is 1, and that of a ramp moves as the box does, also in bins of a point."""
+    starts = np.array([0, 0.1, 1 - 1e-16, 1.3, 3.9])
+    starts = starts[starts + width > starts]
+    rois = np.array([[0, x, y, x + width, y + width] for x in starts for y in starts])
+    op = BY_NAME["PrROIPool"]
+    ones = run(op, np.ones((1, 1, 6, 6)), rois, {}, ctx, scale=1.0)
+    np.testing.assert_allclose(ones[0], 1, rtol=1e-15)
+    ramp = np.arange(6.0) + 10 * np.arange(6.0)[:, None]
+    out, _, d_rois = run(op, ramp[None, None], rois, {}, ctx, (1, 1), scale=1.0)
+    np.testing.assert_allclose(out[:, 0, 0, 0], rois[:, 1] + 10 * rois[:, 2], 1e-15, 11 * width)
+    np.testing.assert_allclose(d_rois[:, 1:3] + d_rois[:, 3:], [[1, 10]] * len(rois), rtol=1e-14)
+    expected = op.expected_gradients(np.ones_like(out), ramp[None, None], rois, (1, 1), 1.0)[1]
+    np.testing.assert_allclose(d_rois, expected, rtol=1e-14)
+
+
+FAR = {
+    "ROIAlign float32": (1e6, 3e-5),
+    "ROIAlign float64": (1e14, 1e-13),
+    "PrROIPool float32": (1e20, 3e-5),
+    "PrROIPool float64": (1e20, 1e-13),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_boxes_that_reach_far(name, ctx):
+    """The mean of ones is the share of the map, up to the distance in docs/operators.md."""
+    distance, tolerance = FAR[name]
+    op, dtype = name.split()
+    size = 1000
+    ones = mx.nd.ones((1, 1, size, size), ctx=ctx, dtype=dtype)
+    # ROIAlign's samples count up to one cell beyond the border, PrROIPool's surface half of it.
+    counted = size + 1 if op == "ROIAlign" else size
+    for far in 10.0 ** np.arange(4, np.log10(distance) + 0.5):
+        rois = mx.nd.array([[0, -far, 0, far, size - 1]], ctx=ctx, dtype=dtype)
+        out = getattr(gluon_roi.nd, op)(ones, rois, 1, 1.0).asnumpy().item()
+        assert out * 2 * far == pytest.approx(counted, rel=tolerance), far
 
 
 @every

@@ -66,6 +66,24 @@ def test_padding_rows_are_not_pooled(name, tmp_path):
         assert outputs[number].shape == alone[number].shape
 
 
+def test_levels_of_float64_boxes(tmp_path):
+    """A box of a pyramid is pooled from the map of its size before it is rounded to float32."""
+    rng = np.random.RandomState(0)
+    first, sides = rng.uniform(0, 60, (40, 2)), 224 * (1 - 1e-6) + np.linspace(-2e-5, 2e-5, 40)
+    rois = np.hstack([np.zeros((40, 1)), first, first + sides[:, None]])
+    maps = [np.full((1, 1, 300 >> level, 300 >> level), level, "float32") for level in range(2)]
+    symbol = gluon_roi.sym.PyramidROIAlign(
+        [mx.sym.var("map0"), mx.sym.var("map1")], mx.sym.var("rois"), 1, (1 / 8, 1 / 16)
+    )
+    path, inputs = tmp_path / "model.onnx", [*maps, rois]
+    gluon_roi.onnx.export(
+        symbol, [a.shape for a in inputs], path, input_types=[a.dtype for a in inputs]
+    )
+    levels = gluon_roi.rois.assign_levels(rois, k_min=3, k_max=4)
+    assert set(levels) == {3, 4}
+    assert run(path, *inputs)[0].ravel().tolist() == (levels - 3).tolist()
+
+
 @pytest.mark.parametrize(
     "runtime", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.night)]
 )

@@ -231,6 +231,24 @@ def test_levels_are_those_of_the_operator():
     assert levels[len(sides) :].tolist() == [2, 5, 2, 2]
 
 
+def sizes_near_thresholds():
+    """Rows of boxes of float64, whose sizes are above or below a level's only in that type."""
+    rng = np.random.RandomState(0)
+    sides = rng.choice([112.0, 224.0, 448.0], 2000) * (1 - 1e-6) + rng.uniform(-2e-5, 2e-5, 2000)
+    first = rng.uniform(0, 300, (2000, 2))
+    return np.hstack([np.zeros((2000, 1)), first, first + sides[:, None]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_levels_do_not_depend_on_the_type_of_the_maps(dtype):
+    rows = sizes_near_thresholds()
+    maps = [mx.nd.full((1, 1, 800 >> n, 800 >> n), n, dtype=dtype) for n in range(4)]
+    scales = [2.0**-level for level in (2, 3, 4, 5)]
+    boxes = mx.nd.array(rows, dtype="float64")
+    pooled = gluon_roi.nd.PyramidROIAlign(maps, boxes, 1, scales, sampling_ratio=1).asnumpy()
+    assert (pooled.ravel() + 2).tolist() == rois.assign_levels(rows).tolist()
+
+
 @pytest.mark.parametrize("make", [np.array, mx.nd.array], ids=["numpy", "mxnet"])
 @pytest.mark.parametrize("shape", [(4, 4), (2, 2, 4), (4, 5)])
 def test_corners_from_widths_and_heights(make, shape):

@@ -14,6 +14,8 @@ from support import digests
 from support.simd_levels import LEVELS
 from support.threads import openmp_threads
 
+import gluon_roi
+
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent / "scripts/instruction_sets.py"
@@ -58,6 +60,25 @@ def test_products(lowest):
     if len(FUSING) > 1:
         assert results(FUSING[0], 2)["products"] == found
     assert lowest["winograd error"] < 4
+
+
+def test_functions_of_the_c_library():
+    """The same bytes where glibc has no fused multiply-adds, and other sines and exponentials."""
+    script = SCRIPT.parent / "elementary_functions.py"
+    found = []
+    for tunables in ("", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2"):
+        answer = subprocess.run(
+            [sys.executable, str(script), str(gluon_roi.library.PATH)],
+            env={**os.environ, "GLIBC_TUNABLES": tunables},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        found.append(json.loads(answer.stdout))
+    with_fma, without = (one.pop("C library") for one in found)
+    assert found[0] == found[1]
+    if "fma" in Path("/proc/cpuinfo").read_text().split():
+        assert with_fma != without  # so that the test means something
 
 
 @pytest.mark.night

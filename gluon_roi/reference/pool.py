@@ -283,22 +283,27 @@ def _precise_axis(lo: float, hi: float, scale: float, bins: int, size: int) -> c
     start = common.saturate(np.float64(lo) * scale)
     bin_size = (common.saturate(np.float64(hi) * scale) - start) / bins
     axis = common.Axis.zeros(bins, size)
-    for q in range(bins):
+    for q in range(bins if bin_size > 0 else 0):
         begin, end = start + q * bin_size, start + (q + 1) * bin_size
-        if not end > begin:
+        if end <= -1 or begin >= size:
             continue
         # The surface is linear between integer coordinates and 0 outside of [-1, size], so the
         # trapezoidal rule is exact on these points.
         inside = np.clip((begin, end), -1.0, size)
         corners = np.arange(np.floor(inside[0]) + 1, np.ceil(inside[1]))
         points = np.concatenate([inside[:1], corners, inside[1:]])
+        # A bin may be too small for two numbers; its mean is then that of one point.
         length = end - begin
+        shares = np.diff(points) / length if length > 0 else np.ones(1)
         heights = _hats(points, size)
-        areas = (heights[1:] + heights[:-1]) / 2 * np.diff(points)[:, None]
-        mean = areas.sum(axis=0) / length
-        axis.weights[q] = mean
+        axis.weights[q] = shares @ (heights[1:] + heights[:-1]) / 2
+        # When an end moves, each part moves by its distance from the other end.
+        part = np.floor(points[:-1])[:, None]
+        slopes = shares[:, None] * (1.0 * (np.arange(size) == part + 1) - (np.arange(size) == part))
+        distances = (points[1:] - begin) + (points[:-1] - begin)
+        along = distances / (2 * length) if length > 0 else np.full(1, 0.5)
+        d_begin, d_end = (1 - along) @ slopes, along @ slopes
         # Each end of the bin lies at a fraction t of the way from lo to hi.
-        d_begin, d_end = (mean - _hats(begin, size)) / length, (_hats(end, size) - mean) / length
         for d_edge, t in ((d_begin, q / bins), (d_end, (q + 1) / bins)):
             axis.d_lo[q] += scale * (1 - t) * d_edge
             axis.d_hi[q] += scale * t * d_edge

@@ -147,7 +147,7 @@ template <class Op, class T>
 void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<SumOf<T>>& table,
                  const Tensor& out) {
   using A = SumOf<T>;
-  const int64_t rows = table.per_list, row_size = elements(out) / rows;
+  const int64_t rows = table.rows.per_list, row_size = elements(out) / rows;
   RoiTable<A> combined;  // one row for each row of out, valid if a list has a valid RoI for it
   combined.rois.assign(static_cast<size_t>(rows), Roi<A>{RoiState::kPadding, 0, {}});
   Vector<int32_t> turn(table.rois.size()), turns(combined.rois.size(), 0);

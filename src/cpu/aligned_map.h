@@ -79,7 +79,7 @@ Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
   Vector<int32_t> maps(table.rois.size(), 0);
   if (pyramid.maps == 1) return maps;
   for (const int64_t k : table.order) {
-    maps[k] = pyramid.map_of(table.rois[k], k, table.per_list);
+    maps[k] = pyramid.map_of(table.rows, k);
   }
   return maps;
 }

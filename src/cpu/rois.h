@@ -35,13 +35,12 @@ struct RoiTable {
   Vector<Roi<G>> rois;    // K
   Vector<int64_t> order;  // row indices of the valid RoIs, sorted by image
   Vector<int64_t> begin;  // N + 1 offsets into order
-  int64_t per_list = 0;   // K, the rows of one list
+  RoiRows rows{};         // what was decoded
 
   RoiTable() = default;
-  RoiTable(const char* op, const Inputs& in, int32_t bad_index) {
-    const RoiRows rows = RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING);
+  RoiTable(const char* op, const Inputs& in, int32_t bad_index)
+      : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)) {
     rois.resize(static_cast<size_t>(rows.rows));
-    per_list = rows.per_list;
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
     if (rows.counts != nullptr) check_counts(op, rows);
     for (int64_t k = 0; k < rows.rows; ++k) {
@@ -70,7 +69,7 @@ struct RoiTable {
   RoiTable only(const Keep& keep) const {
     RoiTable kept;
     kept.rois = rois;
-    kept.per_list = per_list;
+    kept.rows = rows;
     kept.begin.push_back(0);
     for (size_t image = 0; image + 1 < begin.size(); ++image) {
       for (int64_t i = begin[image]; i < begin[image + 1]; ++i) {
@@ -97,7 +96,7 @@ struct RoiTable {
   }
 
   // The output row of a row of rois.
-  ALWAYS_INLINE int64_t output_row(int64_t k) const { return k % per_list; }
+  ALWAYS_INLINE int64_t output_row(int64_t k) const { return k % rows.per_list; }
 
   // The row `steps` after order[i], or the last one, for prefetching. Tasks with little work per
   // RoI look kFarAhead.

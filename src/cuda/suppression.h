@@ -132,8 +132,10 @@ __global__ void __launch_bounds__(kThreads)
       if (!others_over[other]) {
         if (thread == 0) kept[total] = static_cast<int32_t>(begin + other);
         ++total;
-        if (thread > other) test(other);
-        others_over[thread] = others_over[thread] || over;
+        if (thread > other) {
+          test(other);
+          others_over[thread] = over;  // which no thread reads before the next __syncthreads()
+        }
       }
       __syncthreads();
     }

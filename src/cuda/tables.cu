@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
     }
     return;
   }
-  const int32_t map = tables.pyramid.map_of(roi, k, tables.rows.per_list);
+  const int32_t map = tables.pyramid.map_of(tables.rows, k);
   const int32_t height = select(tables.heights, map), width = select(tables.widths, map);
   rule.spatial_scale = select(tables.pyramid.scale, map);
   const auto for_each_tap_of = [&](bool column, int q, const auto& emit) {

@@ -80,8 +80,14 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
         # A row of the output is NaN if it is NaN in one of the lists.
         fill = functools.reduce(operator.add, (of_list.fill for of_list in rows))
     else:
-        all_rows = decode(node.with_inputs(0, *range(len(scales), len(node.inputs))), geometry)
+        rois_node = node.with_inputs(0, *range(len(scales), len(node.inputs)))
+        # The map is that of the box as it is given, which may have more digits than the maps.
+        given = np.promote_types(rois_node.dtypes[1], geometry)
+        all_rows = decode(rois_node, given)
         map_indices = _map_indices(node, all_rows.box, scales)
+        if given != geometry:
+            box, fill = all_rows.box.cast(geometry), all_rows.fill.cast(geometry)
+            all_rows = all_rows._replace(box=box, fill=fill)
         rows = [_rows_of_map(all_rows, map_indices, number) for number in range(len(scales))]
         fill = all_rows.fill
     out = filled_rows(node, fill, geometry)

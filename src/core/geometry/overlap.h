@@ -5,7 +5,7 @@
 #pragma once
 #include <type_traits>
 
-#include "../types.h"
+#include "elementary.h"
 
 namespace gluon_roi {
 
@@ -116,19 +116,6 @@ HOST_DEVICE double overlap_of(const RankedBox<double>& a, const RankedBox<double
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// exp(-x) for x >= 0, with the same bits on every processor and device: 2^-n times a Taylor series
-// for an argument of at most 0.35, whose first omitted term is below half an ulp.
-HOST_DEVICE double exp_of_negative(double x) {
-  if (!(x < 800.0)) return x != x ? x : 0.0;  // exp(-800) is below the smallest subnormal
-  constexpr double kLog2 = 0.69314718055994530942;
-  // The first 32 bits of kLog2, whose multiples are exact, and the remainder.
-  constexpr double kLog2High = 0x1.62e42feep-1, kLog2Low = 0x1.a39ef35793c76p-33;
-  const double n = rint(x / kLog2), rest = x - n * kLog2High - n * kLog2Low;
-  double sum = 1.0;
-  for (int i = 15; i >= 1; --i) sum = 1.0 - sum * rest / i;
-  return ldexp(sum, -static_cast<int>(n));
-}
-
 // The factor by which a box with a higher score lowers the score of an overlapping box of its
 // class.
 struct Decay {
@@ -136,7 +123,7 @@ struct Decay {
   double threshold, sigma;
 
   HOST_DEVICE double factor(double overlap) const {
-    if (method == GLUON_ROI_GAUSSIAN) return exp_of_negative(overlap * overlap / sigma);
+    if (method == GLUON_ROI_GAUSSIAN) return exponential(-(overlap * overlap) / sigma);
     return overlap > threshold ? 1.0 - overlap : 1.0;
   }
 };

@@ -6,34 +6,46 @@
 // hat function of y, and the weight of a cell in the mean over a bin is a product of a weight for y
 // and a weight for x.
 //
-// Everything is computed in double precision for every type of data: a weight is a difference of
-// positions divided by the size of the bin, which would lose most digits of a float for small bins
-// far from the origin. (No other library has CPU results to match.)
+// The hat functions are linear between neighbouring cells. So a bin is split at cells, and each
+// part contributes to the two cells around it, with its share of the bin. Positions within a bin
+// are differences from its ends, so the shares add up to 1 for bins of any size.
+//
+// Everything is computed in double precision for every type of data, because positions in small
+// bins far from the origin would lose most digits of a float. (No other library has CPU results to
+// match.)
 #pragma once
 #include "saturate.h"
 
 namespace gluon_roi {
 
-// The mean of the hat function over [lo, hi], and its derivatives with respect to lo and hi. The
-// hat function is 1 at 0 and falls to 0 at -1 and 1.
+// The weight of a cell in the mean over a bin, and its derivatives with respect to the bin's ends.
 struct HatMean {
   double value, d_lo, d_hi;
+};
 
-  HOST_DEVICE static HatMean over(double lo, double hi, double length) {
-    HatMean mean{};
-    // The rising side, then the falling side. Fractions of the length keep full precision; a
-    // difference of integrals divided by a small length would not.
-    for (int side = 0; side < 2; ++side) {
-      const double bottom = side - 1, rise = side == 0 ? 1.0 : -1.0;
-      const double begin = lo < bottom ? bottom : lo;
-      const double end = hi > bottom + 1.0 ? bottom + 1.0 : hi;
-      if (!(end > begin)) continue;
-      const double share = (end - begin) / length, middle = 0.5 * (begin + end);
-      mean.value += share * (1.0 + rise * middle);
-      mean.d_lo += rise * share * ((hi - middle) / length);
-      mean.d_hi += rise * share * ((middle - lo) / length);
-    }
-    return mean;
+// The part of a bin between a cell and the next one.
+struct BinPart {
+  double share;   // of the bin
+  double height;  // of the next cell's hat function in the middle of the part
+  double middle;  // of the part, as a fraction of the bin
+
+  HOST_DEVICE static BinPart make(double bin_begin, double bin_end, double cell) {
+    const double length = bin_end - bin_begin;
+    // A bin can be smaller than the distance between numbers; then it is a point.
+    if (!(length > 0)) return {1.0, bin_begin - cell, 0.5};
+    const double begin = bin_begin < cell ? cell : bin_begin;
+    const double end = bin_end > cell + 1.0 ? cell + 1.0 : bin_end;
+    return {(end - begin) / length, 0.5 * ((begin - cell) + (end - cell)),
+            0.5 * ((begin - bin_begin) + (end - bin_begin)) / length};
+  }
+  // Of the next cell, whose hat function rises.
+  HOST_DEVICE HatMean rising() const {
+    return {share * height, share * (1.0 - middle), share * middle};
+  }
+  // Of the cell itself, whose hat function falls, added to another part.
+  HOST_DEVICE HatMean falling(const HatMean& other) const {
+    return {other.value + share * (1.0 - height), other.d_lo - share * (1.0 - middle),
+            other.d_hi - share * middle};
   }
 };
 
@@ -48,25 +60,30 @@ struct PreciseAxis {
 
   // Calls emit(cell, weight, d_lo, d_hi) for the cells that contribute to bin q, in ascending
   // order. d_lo and d_hi are the derivatives of the weight with respect to the box coordinates, per
-  // image pixel, divided by pow2_scale<G>(). A bin without length has no cells.
+  // image pixel, divided by pow2_scale<G>(). An empty bin has no cells.
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     const double begin = start + static_cast<double>(q) * bin;
     const double end = start + static_cast<double>(q + 1) * bin;
     const double top = size;
-    if (!(end > begin) || !(end > -1.0) || !(begin < top)) return;
-    const double length = end - begin;
+    if (!(bin > 0) || !(end > -1.0) || !(begin < top)) return;
     // The two ends of the bin as weighted means of the box's two coordinates.
     const double begin_hi = static_cast<double>(q) / axis_bins, begin_lo = 1.0 - begin_hi;
     const double end_hi = static_cast<double>(q + 1) / axis_bins, end_lo = 1.0 - end_hi;
-    const int32_t first = begin < 0.0 ? 0 : static_cast<int32_t>(begin);
-    const int32_t last = end < top ? static_cast<int32_t>(ceil(end)) : size - 1;
-    for (int32_t cell = first; cell <= last && cell < size; ++cell) {
-      const HatMean mean = HatMean::over(begin - cell, end - cell, length);
+    const auto emit_mean = [&](int32_t cell, const HatMean& mean) {
       emit(cell, static_cast<G>(mean.value),
            narrow<G>(scale * (begin_lo * mean.d_lo + end_lo * mean.d_hi)),
            narrow<G>(scale * (begin_hi * mean.d_lo + end_hi * mean.d_hi)));
-    }
+    };
+    int32_t cell = begin < 0.0 ? -1 : static_cast<int32_t>(begin);
+    HatMean mean{};  // of `cell`: what lies before it
+    do {
+      const BinPart part = BinPart::make(begin, end, cell);
+      if (cell >= 0) emit_mean(cell, part.falling(mean));
+      mean = part.rising();
+      ++cell;
+    } while (cell < size && cell < end);
+    if (cell < size) emit_mean(cell, mean);
   }
   HOST_DEVICE G divisor() const { return 1; }
 };

@@ -4,9 +4,9 @@
 // The order of operations is that of MXNet's Proposal and MultiProposal, in which x2 is the last
 // pixel of a box, whose width is therefore x2 - x1 + 1.
 #pragma once
-#include <math.h>  // declares exp and sqrt for float outside of std, like CUDA and unlike cmath
+#include <math.h>  // declares sqrt and floor for float outside of std, like CUDA and unlike cmath
 
-#include "../types.h"
+#include "elementary.h"
 
 namespace gluon_roi {
 
@@ -50,7 +50,7 @@ HOST_DEVICE void decode_axis(A* first, A* last, A shift, A growth) {
   const A length = *last - *first + 1;
   const A center = static_cast<A>(*first + 0.5 * (length - 1.0));
   const A new_center = shift * length + center;
-  const A new_length = static_cast<A>(exp(growth)) * length;
+  const A new_length = exponential(growth) * length;
   *first = static_cast<A>(new_center - 0.5 * (new_length - 1.0));
   *last = static_cast<A>(new_center + 0.5 * (new_length - 1.0));
 }

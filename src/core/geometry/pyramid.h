@@ -60,12 +60,12 @@ struct Pyramid {
   }
 
   // The map of row k. If rois has a list for each map, it is the map of the row's list. Boxes
-  // without area have size 0. The area is computed in double for every type of data.
-  template <class G>
-  HOST_DEVICE int32_t map_of(const Roi<G>& roi, int64_t k, int64_t per_list) const {
-    if (canonical_size == 0) return static_cast<int32_t>(k / per_list);
-    const double w = static_cast<double>(roi.x2()) - static_cast<double>(roi.x1());
-    const double h = static_cast<double>(roi.y2()) - static_cast<double>(roi.y1());
+  // without area have size 0. The area is computed in double from the numbers of the row, so it
+  // does not depend on the type of the maps.
+  HOST_DEVICE int32_t map_of(const RoiRows& rows, int64_t k) const {
+    if (canonical_size == 0) return static_cast<int32_t>(k / rows.per_list);
+    const double w = rows.coordinate(k, 2) - rows.coordinate(k, 0);
+    const double h = rows.coordinate(k, 3) - rows.coordinate(k, 1);
     const double area = (w > 0 ? w : 0) * (h > 0 ? h : 0);
     const double relative = sqrt(area) / canonical_size + 1e-6;
     int32_t map = 0;

@@ -82,6 +82,11 @@ struct RoiRows {
     return static_cast<double>(images);
   }
 
+  // Coordinate i of the box in row k.
+  HOST_DEVICE double coordinate(int64_t k, int i) const {
+    return element(rois, dtype, k * columns + (columns - coordinates) + i);
+  }
+
   template <class G>
   HOST_DEVICE Roi<G> decode(int64_t k) const {
     Roi<G> roi{};
@@ -98,7 +103,7 @@ struct RoiRows {
     }
     double box[kMaxCoordinates];
     for (int i = 0; i < coordinates; ++i) {
-      box[i] = element(rois, dtype, k * columns + (columns - coordinates) + i);
+      box[i] = coordinate(k, i);
       if (!(fabs(box[i]) <= 1.7976931348623157e308)) {
         roi.state = RoiState::kNotFinite;
         return roi;

@@ -3,6 +3,7 @@
 //
 // The order of operations is that of MXNet's contrib.RROIAlign and of detectron2. See samples.h.
 #pragma once
+#include "elementary.h"
 #include "roi_decode.h"
 #include "samples.h"
 
@@ -255,8 +256,9 @@ struct RotatedRule {
     // Like other libraries, rounds the angle to the type of the data, but removes full turns first.
     const double degrees = fmod(static_cast<double>(roi.box[4]), 360.0);
     const double theta = static_cast<G>(degrees * kPi / 180.0);
-    box.cosine = static_cast<G>(cos(theta));
-    box.sine = static_cast<G>(sin(theta));
+    const SineCosine turn = sine_cosine_of_radians(theta);
+    box.cosine = static_cast<G>(turn.cosine);
+    box.sine = static_cast<G>(turn.sine);
     box.scale = scale / static_cast<G>(pow2_scale<G>(spatial_scale));
     box.height = height;
     box.width = width;

@@ -15,47 +15,19 @@
 // Everything is computed in double precision for every type of data. Differences of centres and
 // angles are taken first, so boxes far from the origin and nearly parallel boxes lose no precision.
 // Angles are in degrees, and multiples of 90 have exact sines. The result does not depend on the
-// order of the two boxes, to the last bit.
+// order of the two boxes, nor on which of its four sides is called the width, to the last bit.
 #pragma once
+#include "elementary.h"
 #include "overlap.h"
 
 namespace gluon_roi {
-
-// ---- Angles -------------------------------------------------------------------------------------
-
-struct SineCosine {
-  double sine, cosine;
-};
-
-// Sine and cosine of an angle in degrees, with the same bits on every processor and device. Quarter
-// turns are removed exactly: fmod() is exact, and so is the difference from the nearest multiple of
-// 90. The remainder is evaluated by a Taylor series whose first omitted term is below half an ulp.
-HOST_DEVICE SineCosine sine_cosine(double degrees) {
-  const double turned = fmod(degrees, 360.0);
-  const double quarters = rint(turned / 90.0);
-  constexpr double kRadiansPerDegree = 3.14159265358979323846 / 180.0;
-  const double x = (turned - 90.0 * quarters) * kRadiansPerDegree, square = x * x;
-  double sine = 1.0, cosine = 1.0;
-  for (int n = 18; n >= 2; n -= 2) {
-    cosine = 1.0 - cosine * square / (n * (n - 1.0));
-    sine = 1.0 - sine * square / (n * (n + 1.0));
-  }
-  sine = x * sine;
-  const int quarter = quarters != quarters ? 0 : (static_cast<int>(quarters) + 4) % 4;
-  switch (quarter) {
-    case 1: return {cosine, -sine};
-    case 2: return {-sine, -cosine};
-    case 3: return {-cosine, sine};
-    default: return {sine, cosine};
-  }
-}
 
 // ---- Boxes --------------------------------------------------------------------------------------
 
 // A rotated box with precomputed values. The area is NaN if a coordinate is NaN or the angle is
 // infinite, and 0 if a side is negative.
 struct OrientedBox {
-  double x, y, width, height, angle;  // angle: in (-360, 360)
+  double x, y, width, height, angle;  // angle: in (-45, 45]
   double sine, cosine;
   double half_x, half_y;  // half sizes of the axis-aligned bounding box, rounded up
   double area;
@@ -68,9 +40,15 @@ HOST_DEVICE OrientedBox oriented_box_of_row(const A* row) {
   OrientedBox box{};
   box.x = row[0];
   box.y = row[1];
-  box.width = row[2];
-  box.height = row[3];
-  box.angle = fmod(static_cast<double>(row[4]), 360.0);
+  // A box can be written with four angles. Full, half and quarter turns are removed exactly: the
+  // box (x, y, 4, 2, 180) is (x, y, 4, 2, 0), and so is (x, y, 2, 4, 90).
+  box.angle = fmod(static_cast<double>(row[4]), 180.0);
+  if (box.angle > 90.0) box.angle -= 180.0;
+  if (box.angle <= -90.0) box.angle += 180.0;
+  const double quarter = box.angle > 45.0 ? 90.0 : box.angle <= -45.0 ? -90.0 : 0.0;
+  box.angle -= quarter;
+  box.width = row[quarter == 0.0 ? 2 : 3];
+  box.height = row[quarter == 0.0 ? 3 : 2];
   const SineCosine turn = sine_cosine(box.angle);
   box.sine = turn.sine;
   box.cosine = turn.cosine;
@@ -155,7 +133,10 @@ HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
   const OrientedBox &frame = a_clips ? a : b, &box = a_clips ? b : a;
   const double dx = box.x - frame.x, dy = box.y - frame.y;
   const double x = dx * frame.cosine - dy * frame.sine, y = dx * frame.sine + dy * frame.cosine;
-  const SineCosine turn = sine_cosine(box.angle - frame.angle);
+  // The angle between the boxes is rounded difference + rest, exactly (Knuth's two-sum).
+  const double angle = box.angle - frame.angle, part = angle - box.angle;
+  const double rest = (box.angle - (angle - part)) - (frame.angle + part);
+  const SineCosine turn = sine_cosine(angle, rest);
   // Half of the sides of `box`, as vectors.
   const double ux = 0.5 * box.width * turn.cosine, uy = -0.5 * box.width * turn.sine;
   const double vx = 0.5 * box.height * turn.sine, vy = 0.5 * box.height * turn.cosine;
