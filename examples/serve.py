@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A detector behind HTTP, on Flask and gunicorn; docs/production.md explains it.
+
+    DETECTOR=exported/rfcn gunicorn --pythonpath examples --preload --workers 4 serve:app
+    curl --data-binary @photo.jpg http://127.0.0.1:8000/detect
+
+Reads DETECTOR-symbol.json, DETECTOR-0000.params and DETECTOR-metadata.json, as detect_mxnet.py
+does. OPERATORS=mxnet serves the network as it is in the file, OPERATORS=switched after
+gluon_roi.optimize, and OPERATORS=inference, the default, after the conversion for inference.
+"""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import flask
+import mxnet as mx
+import numpy as np
+from detect_mxnet import prepare
+from PIL import Image, ImageOps
+
+import gluon_roi
+
+THRESH = 0.5  # lowest score
+LARGEST = 32 << 20  # bytes of a request
+
+
+def load(prefix, operators):
+    """The network of the files PREFIX-..., ready for calls, and its metadata."""
+    if operators not in ("mxnet", "switched", "inference"):
+        raise SystemExit(f"OPERATORS is {operators!r}, expected mxnet, switched or inference")
+    files = [f"{prefix}-{end}" for end in ("symbol.json", "0000.params", "metadata.json")]
+    for file in files:
+        if not os.path.isfile(file):
+            raise SystemExit(f"DETECTOR is {prefix!r}, but there is no file {file}")
+    net = mx.gluon.SymbolBlock.imports(files[0], "data", files[1])
+    about = json.loads(Path(files[2]).read_text())
+    example = mx.nd.zeros((1, 3, about["short"], about["short"]))
+    if operators == "switched":
+        gluon_roi.optimize(net, example)
+    elif operators == "inference":
+        gluon_roi.optimize(net, example, inference=True, static_alloc=True)
+    net(example)
+    mx.nd.waitall()  # no call may run while gunicorn forks
+    return net, about
+
+
+def find(net, about, picture, thresh):
+    """Rows of class name, score and box in pixels of the picture, best first."""
+    data, factors = prepare(np.asarray(picture), about)
+    ids, scores, boxes = (out[0].asnumpy() for out in net(mx.nd.array(data))[:3])
+    rows = [
+        {"class": about["classes"][int(n)], "score": float(score), "box": box.tolist()}
+        for n, score, box in zip(ids.ravel(), scores.ravel(), boxes / factors)
+        if n >= 0 and score >= thresh  # an id of -1 is an empty row
+    ]
+    return sorted(rows, key=lambda row: -row["score"])
+
+
+def make_app(prefix, operators, thresh=THRESH):
+    net, about = load(prefix, operators)
+    app = flask.Flask(__name__)
+    app.config["MAX_CONTENT_LENGTH"] = LARGEST
+
+    @app.get("/health")
+    def health():
+        return {"operators": operators, "worker": os.getpid()}
+
+    @app.post("/detect")
+    def detect():
+        body = flask.request.get_data()
+        try:
+            picture = ImageOps.exif_transpose(Image.open(io.BytesIO(body))).convert("RGB")
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            return {"error": f"expected the bytes of an image file as the body: {error}"}, 400
+        return {"detections": find(net, about, picture, thresh), "worker": os.getpid()}
+
+    return app
+
+
+if "DETECTOR" in os.environ:
+    app = make_app(os.environ["DETECTOR"], os.environ.get("OPERATORS", "inference"))
