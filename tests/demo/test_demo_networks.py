@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import json
+import lzma
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from demo_rfcn.model import HoleNet, ModelConfig
 from demo_rfcn.networks import NETWORKS
 
 pytestmark = pytest.mark.slow
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def config(network: str) -> ModelConfig:
@@ -69,36 +70,45 @@ def test_every_second_cell_equals_the_classifiers(network):
     assert np.abs(of_old_checkpoints[:, :, ::2, ::2] - expected).max() > 1e3 * limit
 
 
-def write_as_before(path: Path, new: Path) -> None:
-    """Write a checkpoint as earlier versions did: class and box maps apart, anchors, no form."""
-    with np.load(new) as stored:
-        arrays = dict(stored)
-    for name in [name for name in arrays if name.split("/")[-1].startswith("head.maps.")]:
-        maps = np.split(arrays.pop(name), [7 * 49])
-        for kind, part in zip(("class_maps", "box_maps"), maps):
-            arrays[name.replace("maps", kind)] = part
-    arrays["model/anchor_grid.base"] = np.zeros((1, 1, 6, 4), np.float32)
-    notes = json.loads(arrays["notes"].tobytes())
-    del notes["config"]["dilate_strided"]
-    for part in ("weight", "bias"):
-        count = notes["updates"].pop(f"head.maps.{part}")
-        notes["updates"].update({f"head.{kind}_maps.{part}": count for kind in ("class", "box")})
-    arrays["notes"] = np.frombuffer(json.dumps(notes).encode(), np.uint8)
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
+@pytest.fixture
+def old_checkpoint(tmp_path) -> Path:
+    """A checkpoint that version 1.0.0 wrote after six steps on `eight_images` with k = 3.
+
+    Each of its arrays repeats 61 values, so that the file can be packed.
+    """
+    path = tmp_path / "old.ckpt"
+    path.write_bytes(lzma.decompress((GOLDEN / "rfcn-1.0.0.ckpt.xz").read_bytes()))
+    return path
 
 
-def test_an_old_checkpoint_is_read_and_keeps_its_form(eight_images, short_run, tmp_path):
+def test_an_old_checkpoint_gives_the_same_outputs(old_checkpoint):
+    """Its head had class and box maps apart, and RoIs that ended at their last pixel."""
+    stored = checkpoint.read(old_checkpoint)
+    net = networks.build(stored.config, [mx.cpu()], seed=1)
+    stored.load_parameters(net)
+    expected = np.load(GOLDEN / "rfcn-1.0.0.npz")
+    data = np.sin(np.arange(3 * 64 * 64)).reshape(1, 3, 64, 64)
+    score, offsets, _, features = net(mx.nd.array(data))
+    rois = expected["rois"] + np.array([0, 0, 0, 1, 1], np.float32)
+    found = (score, offsets, *net.head(features, mx.nd.array(rois)))
+    for name, array in zip(("rpn_score", "rpn_offsets", "cls", "box"), found):
+        limit = 1e-5 * np.abs(expected[name]).max()
+        np.testing.assert_allclose(array.asnumpy(), expected[name], rtol=0, atol=limit)
+
+
+def test_an_old_checkpoint_goes_on(old_checkpoint, eight_images, tmp_path):
     """It does not store whether the kernel that had the stride is dilated: all were."""
-    old, new = tmp_path / "old.ckpt", checkpoint.read(short_run / "last.ckpt")
-    write_as_before(old, new.path)
-    read = checkpoint.read(old)
-    assert not new.config.dilate_strided and read.config.dilate_strided
-    for one, other in ((read.model, new.model), (read.optimizer, new.optimizer)):
-        np.testing.assert_equal(one, other)
-    assert read.updates == new.updates
+    read = checkpoint.read(old_checkpoint)
+    with np.load(old_checkpoint) as stored:
+        for part in ("weight", "bias"):
+            names = [f"head.{kind}_maps.{part}" for kind in ("class", "box")]
+            for place, state in enumerate(read.optimizer[f"head.maps.{part}"]):
+                apart = [stored[f"optimizer/{place}/{name}"] for name in names]
+                np.testing.assert_array_equal(state, np.concatenate(apart))
+    assert read.config.dilate_strided and set(read.updates.values()) == {6}
     for name, steps in (("resume", 7), ("pretrained", 1)):
-        last = train(eight_images, tmp_path / name, f"--{name}", old, "--steps", steps)
+        more = f"--{name}", old_checkpoint, "--steps", steps, "--k", 3
+        last = train(eight_images, tmp_path / name, *more)
         assert checkpoint.read(last).config.dilate_strided
     net = networks.make_backbone(replace(config("resnet18_v1b"), dilate_strided=True), {})
     assert net.last[0][0].conv1._kwargs["dilate"] == (2, 2)
