@@ -95,7 +95,8 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     config = settings.model_config(train_set.classes)
     schedule, batch_size = settings.schedule, settings.devices.batch_size
     net = networks.build(config, [mx.cpu()], schedule.seed)
-    graph = networks.train_graph(net, RPNLoss(schedule.rpn_num_sample), schedule.ohem)
+    loss = RPNLoss(schedule.rpn_num_sample)
+    graph = networks.train_graph(net, loss, schedule.ohem, static_shape=True)
     trainer = make_trainer(schedule, net, None)
     loader = make_loader(settings, config, train_set, rank=0, num_workers=1)
     numbers = iter(range(schedule.steps))

@@ -38,7 +38,7 @@ class MXNetTraining:
             model.k, 1 / model.stride, output_dim=outputs, convention="torchvision"
         )
         loss = RPNLoss(schedule.rpn_num_sample)
-        self.graph = networks.train_graph(self.net, loss, schedule.ohem)
+        self.graph = networks.train_graph(self.net, loss, schedule.ohem, static_shape=True)
         self.trainer = make_trainer(schedule, self.net, None)
         self.trainer.set_learning_rate(config["lr"])
 

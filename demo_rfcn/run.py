@@ -145,7 +145,8 @@ class Run:
         """Add the losses of a step, the four of each device, to the history.
 
         This waits for the forward pass, before which the previous step has ended: so the progress
-        is of finished steps, and at most two are queued. Raises InputError if a loss is not finite.
+        is of finished steps, and at most two are queued. If the parameters are read next, it waits
+        for the whole step (see `networks.train_graph`). Raises InputError if a loss is not finite.
         """
         ctx = losses[0][0].context
         stacked = [mx.nd.stack(*each).as_in_context(ctx) for each in losses]
@@ -161,6 +162,8 @@ class Run:
         self.must_stop |= self.is_single_worker and self.stop.raised
         if self.step % self.settings.output.log_interval == 0 or self.is_last:
             self._write_losses()
+        if self.saves:
+            mx.nd.waitall()
 
     @property
     def is_last(self) -> bool:

@@ -51,7 +51,9 @@ def train(
         pretrained_base = None if resumed else model.pretrained_base
         net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
         rpn_loss = RPNLoss(schedule.rpn_num_sample)
-        graph = networks.train_graph(net, rpn_loss, schedule.ohem)
+        # Several devices or workers share the statistics of batch normalisation in every step.
+        static_shape = run.is_single_worker and len(ctx) == 1
+        graph = networks.train_graph(net, rpn_loss, schedule.ohem, static_shape)
         is_random = networks.draws_random_numbers(graph)
         # Validation refines boxes by box voting (arXiv:1505.01749), which is not in the paper.
         detector = networks.detector(net, voting=True)

@@ -63,7 +63,8 @@ class Workers(AbstractContextManager):
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Undo an unfinished step after a worker was lost."""
+        """End the last step, or undo an unfinished one after a worker was lost."""
+        raise NotImplementedError
 
 
 class SingleWorker(Workers):
@@ -84,6 +85,10 @@ class SingleWorker(Workers):
             for other in others:
                 first.copyto(other)
         return flags
+
+    def restore(self) -> None:
+        """Wait for the last step."""
+        mx.nd.waitall()
 
 
 class ClusterWorkers(Workers):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +18,7 @@ from support.demo_data import write_voc
 from support.demo_runs import assert_equal_runs, history, parameters, run, train, train_arguments
 
 from demo_rfcn import checkpoint, cli, progress
+from demo_rfcn import train as loop
 from demo_rfcn.data import loader, signals
 from demo_rfcn.distributed.workers import SingleWorker
 from demo_rfcn.losses import TrainGraph
@@ -64,6 +66,25 @@ def test_two_contexts_equal_one_with_the_joined_batch(eight_images, tmp_path):
     assert divided == pytest.approx(row, rel=1e-5)
     for name, expected in one.model.items():
         np.testing.assert_allclose(two.model[name], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_ends_before_its_parameters_are_read(eight_images, tmp_path, monkeypatch):
+    """MXNet does not wait by itself, because the training graph has a static shape."""
+    calls = []
+
+    def record(name: str, function: Callable) -> Callable:
+        def called(*arguments: object) -> object:
+            calls.append(name)
+            return function(*arguments)
+
+        return called
+
+    for module, name in ((mx.gluon.Trainer, "update"), (mx.nd, "waitall"), (loop, "evaluate")):
+        monkeypatch.setattr(module, name, record(name, getattr(module, name)))
+    train(eight_images, tmp_path, "--steps", "2", "--val-interval", "1")
+    for place in [place for place, name in enumerate(calls) if name == "evaluate"]:
+        assert calls[place - 2 : place] == ["update", "waitall"]
+    assert calls.count("evaluate") == 2
 
 
 def test_all_contexts_have_what_the_checkpoint_stores(eight_images, tmp_path):
