@@ -28,7 +28,7 @@ from demo_rfcn import cli, networks
 from demo_rfcn.config import Settings
 from demo_rfcn.data.loader import Batch
 from demo_rfcn.demo import generate
-from demo_rfcn.losses import RoILoss, RPNLoss
+from demo_rfcn.losses import RPNLoss
 from demo_rfcn.model import RPN_CHANNELS, PSROIHead
 from demo_rfcn.train import make_loader, make_trainer
 from demo_rfcn.variants import RoIFCHead
@@ -95,8 +95,9 @@ def step_parts(settings: Settings, repeats: int) -> dict[str, float]:
     config = settings.model_config(train_set.classes)
     schedule, batch_size = settings.schedule, settings.devices.batch_size
     net = networks.build(config, [mx.cpu()], schedule.seed)
-    loss = RPNLoss(schedule.rpn_num_sample)
-    graph = networks.train_graph(net, loss, schedule.ohem, static_shape=True)
+    rpn_loss = RPNLoss(schedule.rpn_num_sample)
+    roi_loss = networks.roi_loss(schedule.ohem, schedule.roi_num_sample)
+    graph = networks.train_graph(net, rpn_loss, roi_loss, static_shape=True)
     trainer = make_trainer(schedule, net, None)
     loader = make_loader(settings, config, train_set, rank=0, num_workers=1)
     numbers = iter(range(schedule.steps))
@@ -179,7 +180,7 @@ def compare(settings: Settings, line: list[str], python: str, steps: int, rounds
         "classes": len(config.classes),
         "rpn_channels": RPN_CHANNELS,
         "rpn_sample": schedule.rpn_num_sample,
-        "roi_sample": RoILoss()._num_sample,
+        "roi_sample": schedule.roi_num_sample,
         "lr": 1e-3,
         "wd": schedule.wd,
     }

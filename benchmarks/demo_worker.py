@@ -37,8 +37,9 @@ class MXNetTraining:
         self.net.head.pool = gluon_roi.PSROIPool(
             model.k, 1 / model.stride, output_dim=outputs, convention="torchvision"
         )
-        loss = RPNLoss(schedule.rpn_num_sample)
-        self.graph = networks.train_graph(self.net, loss, schedule.ohem, static_shape=True)
+        rpn_loss = RPNLoss(schedule.rpn_num_sample)
+        roi_loss = networks.roi_loss(schedule.ohem, schedule.roi_num_sample)
+        self.graph = networks.train_graph(self.net, rpn_loss, roi_loss, static_shape=True)
         self.trainer = make_trainer(schedule, self.net, None)
         self.trainer.set_learning_rate(config["lr"])
 

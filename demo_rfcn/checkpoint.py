@@ -25,7 +25,7 @@ from .errors import CheckpointError, InputError, reason
 from .model import RFCN, Detector, ModelConfig
 
 FORMAT = 3
-MAX_ANCHORS = 100  # scales, and ratios
+MAX_ANCHORS, MIN_ANCHOR, MAX_ANCHOR = 100, 0.01, 1000  # number and range of scales and ratios
 ANCHORS = "anchor_grid.base"  # a constant of the network
 MAX_SIDE = 10_000  # pixels of a scaled image
 
@@ -304,7 +304,9 @@ def _read_config(values: dict[str, Any]) -> ModelConfig:
     if not (names and isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
         raise ValueError("it has no valid 'classes'")
     for sizes in (config.anchor_scales, config.anchor_ratios):
-        if not 0 < len(sizes) <= MAX_ANCHORS or not all(0.01 <= side <= 1000 for side in sizes):
+        if not 0 < len(sizes) <= MAX_ANCHORS or not all(
+            MIN_ANCHOR <= side <= MAX_ANCHOR for side in sizes
+        ):
             raise ValueError("it has no valid anchors")
     return config
 

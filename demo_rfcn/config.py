@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import mxnet as mx
 
-from .checkpoint import Checkpoint
+from .checkpoint import MAX_ANCHORS, Checkpoint
 from .data import (
     DATASETS,
     LOCATION,
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Data:
-    """The data set and its scale."""
+    """The data set, its scale, and the anchors for its objects."""
 
     dataset: str = "signals"
     dataset_root: Path = RUNS / "data" / "signals"
@@ -62,6 +62,8 @@ class Data:
     skip_broken: bool = False
     short: int = DATASETS["signals"].short
     max_size: int = DATASETS["signals"].max_size
+    anchor_scales: tuple[float, ...] = DATASETS["signals"].anchor_scales
+    anchor_ratios: tuple[float, ...] = DATASETS["signals"].anchor_ratios
 
     def __post_init__(self) -> None:
         if self.classes and not DATASETS[self.dataset].open_classes:
@@ -72,6 +74,11 @@ class Data:
         if self.max_size < self.short:
             limit = f"--max-size {self.max_size} with --short {self.short}"
             raise InputError(f"dataset: {limit}, expected a limit of at least --short")
+        for name in ("anchor_scales", "anchor_ratios"):
+            values = getattr(self, name)
+            if not 0 < len(set(values)) == len(values) <= MAX_ANCHORS:
+                given = f"--{name.replace('_', '-')} {' '.join(f'{value:g}' for value in values)}"
+                raise InputError(f"train: {given}, expected 1 to {MAX_ANCHORS} different numbers")
         for purpose in ("train", "val"):
             flags = f"--{purpose}-annotations", f"--{purpose}-images"
             paths = [getattr(self, f"{purpose}_{part}") for part in ("annotations", "images")]
@@ -89,10 +96,11 @@ class Data:
 
     @property
     def spec(self) -> DatasetSpec:
-        """The properties of the data set, with the classes and the scale of the options."""
+        """The properties of the data set, with the classes, scale and anchors of the options."""
         spec = DATASETS[self.dataset]
         classes = self.classes or (() if spec.open_classes else spec.classes)
-        return replace(spec, classes=classes, short=self.short, max_size=self.max_size)
+        names = ("short", "max_size", "anchor_scales", "anchor_ratios")
+        return replace(spec, classes=classes, **{name: getattr(self, name) for name in names})
 
     @property
     def files(self) -> dict[str, CocoFiles]:
@@ -162,6 +170,7 @@ class Schedule:
     clip_gradient: float | None = None
     wd: float = 1e-4
     rpn_num_sample: int = 128
+    roi_num_sample: int = 64
     ohem: bool = True
     flip_p: float = 0.5
     scale_jitter: tuple[float, float] = (1.0, 1.0)
@@ -261,8 +270,8 @@ class Settings:
             head=model.head,
             k=model.k,
             class_agnostic=model.class_agnostic,
-            anchor_scales=spec.anchor_scales,
-            anchor_ratios=spec.anchor_ratios,
+            anchor_scales=tuple(spec.anchor_scales),
+            anchor_ratios=tuple(spec.anchor_ratios),
             fpn=model.fpn,
             deform=model.deform,
             dilate_strided=start.config.dilate_strided if start else False,
@@ -291,7 +300,7 @@ class Settings:
         `stored` are those of a checkpoint; an option that it lacks has its default. `also` are more
         names to compare.
         """
-        before = {**Settings().to_dict(), **stored}
+        before = {**make_settings({"dataset": self.data.dataset}).to_dict(), **stored}
         return [
             f"{name}: {before[name]}, not {value}"
             for name, value in self.to_dict().items()
@@ -323,6 +332,8 @@ def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     made.setdefault("flip_p", spec.flip_p)
     made.setdefault("short", spec.short)
     made.setdefault("max_size", max(spec.max_size, made["short"]))
+    made.setdefault("anchor_scales", spec.anchor_scales)
+    made.setdefault("anchor_ratios", spec.anchor_ratios)
     if made.get("head") == "global":
         made.setdefault("k", 1)
     return made

@@ -12,6 +12,7 @@ from .data import ensure_dataset
 from .data.dataset import DetectionSet, summarize
 from .errors import CheckpointError, InputError
 from .metrics import check_annotated
+from .model import SmallResNet
 from .provenance import data_record, result_record
 from .report.page import check_report_folder, remove_report, report_files
 from .run import check_folder
@@ -105,6 +106,10 @@ def start(
     held_back = val_set if val_set.held_back else None
     for line in summarize(train_set, held_back, settings.data.scale):
         print(f"dataset: {line}")
+    if settings.model.network == "small" and not settings.data.spec.recipe:
+        field = f"--network small sees {SmallResNet.RECEPTIVE_FIELD} pixels around a point"
+        advice = "larger objects, as in photographs, need another --network with --pretrained-base"
+        print(f"network: {field}; {advice}")
     train(settings, train_set, val_set, resumed, pretrained)
 
 

@@ -170,7 +170,7 @@ class RoILoss(HybridBlock):
     Outputs: two (B,) losses.
     """
 
-    def __init__(self, num_sample: int = 64) -> None:
+    def __init__(self, num_sample: int) -> None:
         super().__init__()
         self._num_sample = num_sample
 

@@ -73,11 +73,13 @@ class SmallResNet(HybridBlock):
 
     The stem goes to stride 4 in one convolution: on a CPU, normalising and activating maps of half
     the image's size costs as much as all later layers. At stride 8 and k = 3, the bins of a
-    28-pixel object have more than one cell. The receptive field, 63 pixels, covers only a part of a
-    larger object, so the head has to learn how the parts are arranged.
+    28-pixel object have more than one cell. The receptive field covers only a part of a larger
+    object, so the head has to learn how the parts are arranged.
 
     Inputs: (B, 3, H, W). Outputs: RPN features and head features, both (B, 96, H / 8, W / 8).
     """
+
+    RECEPTIVE_FIELD = 63  # pixels
 
     def __init__(self, norm_kwargs: dict) -> None:
         super().__init__()

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import ablate, export, launch
-from .checkpoint import MAX_SIDE
+from .checkpoint import MAX_ANCHOR, MAX_SIDE, MIN_ANCHOR
 from .config import GENERATED_STEPS, LAST, RUNS, Data, Devices, Model, Output, Schedule
 from .data import DATASETS
 from .errors import InputError
+from .losses import TrainGraph
 from .networks import HEADS, MAX_K, NETWORKS
 
 PARTS = (Data, Model, Schedule, Devices, Output)
@@ -47,6 +48,11 @@ probability = number(float, "a number from 0 to 1", lambda value: 0 <= value <= 
 below_one = number(float, "a number >= 0 and < 1", lambda value: 0 <= value < 1)
 up_to_one = number(float, "a number > 0 and <= 1", lambda value: 0 < value <= 1)
 share = number(float, "a number > 0 and < 1", lambda value: 0 < value < 1)
+anchor_size = number(
+    float,
+    f"a number from {MIN_ANCHOR} to {MAX_ANCHOR}",
+    lambda value: MIN_ANCHOR <= value <= MAX_ANCHOR,
+)
 
 
 def gpu_numbers(text: str) -> tuple[int, ...]:
@@ -134,6 +140,11 @@ def add_model(parser: Parser) -> None:
     text = "detector to fine-tune; it sets network, head, k and --freeze-bn"
     option("--pretrained", text, "random weights", type=Path, metavar="FILE")
     parser.flag("--freeze-bn", "do not train batch normalisation")
+    for name, what in (
+        ("scales", "sides of square anchors, in units of 16 pixels"),
+        ("ratios", "height / width of anchors"),
+    ):
+        option(f"--anchor-{name}", what, "of the data set", type=anchor_size, nargs="+")
 
 
 def add_schedule(parser: Parser) -> None:
@@ -154,6 +165,8 @@ def add_schedule(parser: Parser) -> None:
     option("--clip-gradient", "largest absolute gradient value", "no limit", type=above_zero)
     option("--wd", "weight decay", type=from_zero)
     option("--rpn-num-sample", "anchors per image in the RPN loss", type=integer(2))
+    limit = TrainGraph.NUM_PROPOSALS
+    option("--roi-num-sample", "RoIs per image in the head's loss", type=integer(1, limit))
     option("--flip-p", "probability of a horizontal flip", type=probability)
     text = "LOW and HIGH factor on the short side"
     option("--scale-jitter", text, type=above_zero, nargs=2, metavar=("LOW", "HIGH"))

@@ -51,9 +51,10 @@ def train(
         pretrained_base = None if resumed else model.pretrained_base
         net = networks.build(config, ctx, schedule.seed, model.freeze_bn, pretrained_base)
         rpn_loss = RPNLoss(schedule.rpn_num_sample)
+        roi_loss = networks.roi_loss(schedule.ohem, schedule.roi_num_sample)
         # Several devices or workers share the statistics of batch normalisation in every step.
         static_shape = run.is_single_worker and len(ctx) == 1
-        graph = networks.train_graph(net, rpn_loss, schedule.ohem, static_shape)
+        graph = networks.train_graph(net, rpn_loss, roi_loss, static_shape)
         is_random = networks.draws_random_numbers(graph)
         # Validation refines boxes by box voting (arXiv:1505.01749), which is not in the paper.
         detector = networks.detector(net, voting=True)

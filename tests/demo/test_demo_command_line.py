@@ -183,7 +183,9 @@ def test_the_tutorial(tmp_path, monkeypatch, capsys):
         if line[0] == "train":
             line += ["--steps", str(steps), *(small if "--resume" not in line else [])]
         assert cli.main(line) == 0, line
-    assert "classes of the annotations: cup, spoon\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "classes of the annotations: cup, spoon\n" in printed
+    assert "network: --network small sees 63 pixels around a point; larger objects" in printed
     for run in ("photos", "export", "tuned", "imagenet"):
         stored = checkpoint.read(Path("runs", run, "last.ckpt"))
         assert stored.config.classes == ("cup", "spoon")

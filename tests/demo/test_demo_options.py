@@ -7,11 +7,12 @@ import dataclasses
 import re
 import shlex
 
+import mxnet as mx
 import pytest
 from support.damages import change_checkpoint
 from support.demo_runs import settings_of, train_arguments
 
-from demo_rfcn import checkpoint, cli
+from demo_rfcn import checkpoint, cli, networks
 from demo_rfcn.config import Settings
 
 pytestmark = pytest.mark.usefixtures("no_training")
@@ -22,6 +23,9 @@ REFUSED = {
     "train --scale-jitter 0.8 1.2": "--scale-jitter 0.8 1.2 with --short 160, expected --max-size "
     "192 or more, got 160",
     "train --rpn-num-sample 1": "argument --rpn-num-sample: expected an integer >= 2, got 1",
+    "train --roi-num-sample 129": "--roi-num-sample: expected an integer from 1 to 128, got 129",
+    "train --anchor-scales 2 0": "--anchor-scales: expected a number from 0.01 to 1000, got 0",
+    "train --anchor-ratios 2 2": "train: --anchor-ratios 2 2, expected 1 to 100 different numbers",
     "train --momentum 0.5": "train: --momentum has no effect here, expected --optimizer sgd",
     "train --lr-decay 0.5": "train: --lr-decay has no effect here, expected --lr-mode step",
     "train --lr-decay-steps 3": "train: --lr-decay-steps has no effect here, expected --lr-mode st",
@@ -76,6 +80,31 @@ def test_options_act():
     assert sgd.schedule.momentum == 0.5
     coco = ["train", "--dataset", "coco", "--train-annotations", "a", "--train-images", "b"]
     assert settings_of([*coco, "--val-share", "0.2"]).data.val_share == 0.2
+    anchors = settings_of(["train", "--dataset", "voc", "--anchor-scales", "4", "8"])
+    config = anchors.model_config(("a",))
+    assert (config.anchor_scales, config.anchor_ratios) == ((4, 8), (0.5, 1, 2))
+    assert config.anchors.shape == (6, 4)
+
+
+def test_an_old_run_had_the_anchors_of_its_data():
+    """Its checkpoint has them in its configuration, but not among its options."""
+    settings = settings_of(["train", "--dataset", "voc-like"])
+    stored = settings.to_dict()
+    del stored["anchor_scales"], stored["anchor_ratios"]
+    assert settings.differences(stored) == []
+
+
+@pytest.mark.parametrize("ohem", [True, False])
+def test_the_sample_of_the_heads_loss_is_an_option(ohem):
+    losses = networks.roi_loss(ohem, num_sample=3)
+    rois = mx.nd.random.normal(shape=(1, 9, 5)), mx.nd.random.normal(shape=(1, 9, 4))
+    targets = mx.nd.zeros((1, 9)), mx.nd.zeros((1, 9, 4)), mx.nd.zeros((1, 9)), mx.nd.ones((1, 9))
+    scores = rois[0].copy()
+    scores.attach_grad()
+    with mx.autograd.record():
+        loss, _ = losses(scores, rois[1], *targets)
+    loss.backward()
+    assert (scores.grad.asnumpy().any(axis=-1)).sum() == 3
 
 
 def test_fine_tuning_keeps_batch_normalisation_frozen(short_run, tmp_path):
