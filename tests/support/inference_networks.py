@@ -225,9 +225,11 @@ class _Builder:
             total = mx.sym.relu(out) + total
             return mx.sym.reshape(total, shape=(-3, -2)), total
 
-        first = mx.sym.zeros((1, *shape[1:]))
+        # Of the size that the map has in each call: MXNet takes the sizes of a reshaped result for
+        # those of the loop's, and writes past its end if they are smaller.
+        first = mx.sym.zeros_like(mx.sym.slice_axis(data, axis=0, begin=0, end=1))
         out, _ = mx.sym.contrib.foreach(body, data, first, name=self.name("loop"))
-        self.append(mx.sym.reshape(out, shape=(shape[0], *shape[1:])))
+        self.append(mx.sym.reshape(out, shape=(0, 0, 0, 0)))
 
     def computed_weights(self) -> None:
         """A layer whose weights are made in each call: from a map, or by an operator of Python."""
@@ -239,7 +241,8 @@ class _Builder:
             weight = mx.sym.Custom(weight, op_type="count_calls", key=name)
         else:
             other, _ = self.pick()
-            factor = mx.sym.tanh(mx.sym.mean(other, keepdims=True))
+            # Not near 0, where it would be no more than the rounding of a sum that cancels out.
+            factor = mx.sym.tanh(mx.sym.mean(other, keepdims=True)) + 1.5
             weight = mx.sym.broadcast_mul(weight, factor)
         self.append(
             mx.sym.Convolution(
@@ -368,6 +371,7 @@ def _copies(params: dict[str, Any]) -> dict[str, Any]:
 
 def _results(op: Any, symbol: Any, values: dict[str, Any]) -> list[np.ndarray]:
     found = op(*[values[name] for name in symbol.list_inputs()])
+    mx.nd.waitall()  # an output may be a parameter, which layers lay out again while they run
     return [array.asnumpy() for array in (found if isinstance(found, list) else [found])]
 
 
