@@ -70,7 +70,7 @@ def assert_near(found, expected):
 
 def changes(net):
     """What the passes changed in a network's graph."""
-    (graph,) = net._call_cached_op._compiled.values()
+    (graph,) = net._call_cached_op._converted.values()
     return graph.changes
 
 

@@ -403,11 +403,11 @@ def test_a_symbol_block_that_is_hybridized_again():
     block.initialize()
     gluon_roi.optimize(block, x, inference=True)
     expected = block(x).asnumpy()
-    (graph,) = block._call_cached_op._compiled.values()
-    before = graph._op
-    block.hybridize(static_alloc=True, static_shape=True)
+    (graph,) = block._call_cached_op._converted.values()
+    before = graph.compiled
+    block.hybridize(forward_bulk_size=2)
     np.testing.assert_array_equal(block(x).asnumpy(), expected)
-    assert graph._op is not before and dict(graph._flags)["static_shape"] is True
+    assert graph.compiled is before and dict(before._flags)["forward_bulk_size"] == 2
 
 
 @fuses

@@ -121,12 +121,12 @@ def test_a_conversion_is_kept_while_the_original_runs():
     net = deconvolution(2)
     gluon_roi.optimize(net, DATA, inference=True)
     net(DATA)
-    compiled = dict(net._call_cached_op._compiled)
+    compiled = dict(net._call_cached_op._converted)
     layer = {"kernel": (2, 2), "stride": (2, 2), "num_filter": 64}
     for _ in range(5):
         start_call(functools.partial(mx.nd.Deconvolution, DATA, net.weight.data(), **layer))
         net(DATA)
-        assert net._call_cached_op._compiled == compiled
+        assert net._call_cached_op._converted == compiled
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int32"])

@@ -17,7 +17,8 @@ from ..files import sentence
 from .layers import FUSED_LAYERS
 
 _BACKEND = "MKLDNN"
-_FUSED = "_sg_mkldnn_"
+#: How the names of the operators of fused layers begin.
+FUSED = "_sg_mkldnn_"
 
 
 def fuse(
@@ -43,7 +44,7 @@ def fuse(
         fused,
         arrays,
         {
-            "nodes fused by MXNet": sum(op.startswith(_FUSED) for op in operators),
+            "nodes fused by MXNet": sum(op.startswith(FUSED) for op in operators),
             "layers that MXNet did not fuse": sum(op in FUSED_LAYERS for op in operators),
         },
     )
@@ -117,7 +118,7 @@ def _restore_names(nodes: Nodes, symbol: mx.sym.Symbol) -> None:
     """Give fused nodes the names that the outputs of the symbol had; MXNet numbers them."""
     before = Nodes(symbol_content(symbol))
     for head, old in zip(nodes.heads, before.heads):
-        if nodes.nodes[head.node]["op"].startswith(_FUSED):
+        if nodes.nodes[head.node]["op"].startswith(FUSED):
             nodes.nodes[head.node]["name"] = before.nodes[old.node]["name"]
 
 
@@ -136,7 +137,7 @@ def _restore_layers(nodes: Nodes, parameters: Mapping[str, mx.nd.NDArray]) -> No
 
     for number in nodes.needed():
         node = nodes.nodes[number]
-        if not node["op"].startswith(_FUSED):
+        if not node["op"].startswith(FUSED):
             continue
         (content,) = node["subgraphs"]
         part = Nodes(content)

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a network's converted graph, which is made again when its parameters have changed."""
+"""Runs a network's converted graph. A call takes four steps:
+
+1. If parameters may have changed since the last call, their values are compared; if they have, all
+   converted graphs are forgotten (`ConvertedCall._forget_changed_parameters`).
+2. The graph that is converted for the context and the types of the inputs is looked up, or made
+   from the network's own (`ConvertedCall._converted_for`).
+3. For the shapes of the inputs, a compiled graph that no other call uses is taken, or made
+   (`compiled.CompiledGraph`).
+4. MXNet runs it, and the outputs get the structure of the network's outputs.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Mapping, NamedTuple
 
 import mxnet as mx
 from mxnet import gluon
 
 from ..weights import values_of
+from .compiled import CompiledGraph
 from .convert import Converted, convert
 
 #: Methods of a parameter after which it may have another value: `data` returns the array itself.
@@ -20,7 +30,17 @@ _READERS_AND_WRITERS = ("data", "list_data", "set_data", "_init_impl", "cast")
 _WATCHERS = "_gluon_roi_watchers"
 
 
-def use_converted(network: gluon.HybridBlock, *inputs: Any, winograd: bool) -> dict[str, int]:
+class _Options(NamedTuple):
+    """How a network is converted and compiled."""
+
+    winograd: bool
+    static_alloc: bool
+    static_shape: bool
+
+
+def use_converted(
+    network: gluon.HybridBlock, *inputs: Any, winograd: bool, flags: Mapping[str, Any]
+) -> dict[str, int]:
     """Let calls of a network run its converted graph; return what the passes changed.
 
     Parameters
@@ -29,11 +49,15 @@ def use_converted(network: gluon.HybridBlock, *inputs: Any, winograd: bool) -> d
         Hybridized, and run once with `inputs`.
     winograd : bool
         Whether to use Winograd's algorithm.
+    flags : dict
+        Those of hybridize() that the caller gave. static_alloc and static_shape are True without.
     """
+    static_alloc = bool(flags.get("static_alloc", True))
+    static_shape = static_alloc and bool(flags.get("static_shape", True))
     restore_original(network)
     # Frees the memory of its call, for maps and outputs. Gluon compiles the graph again if needed.
     network._cached_op = None
-    calls = ConvertedCall(network, winograd)
+    calls = ConvertedCall(network, _Options(winograd, static_alloc, static_shape))
     changes = calls.convert(*inputs)
     network._call_cached_op = calls
     return changes
@@ -71,17 +95,17 @@ class ConvertedCall:
     come here, so they have the original graph.
     """
 
-    def __init__(self, network: gluon.HybridBlock, winograd: bool) -> None:
+    def __init__(self, network: gluon.HybridBlock, options: _Options) -> None:
         self._network = network
-        self._winograd = winograd
+        self._options = options
         #: By context and types of the inputs, on which the conversion depends.
-        self._compiled: dict[tuple, _CompiledGraph] = {}
+        self._converted: dict[tuple, _ConvertedGraph] = {}
         self._must_compare = True
         self._digest = b""
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies of a network convert its graph again."""
-        return {**vars(self), "_compiled": {}, "_must_compare": True, "_digest": b""}
+        return {**vars(self), "_converted": {}, "_must_compare": True, "_digest": b""}
 
     def __call__(self, *args: Any) -> Any:
         network = self._network
@@ -91,15 +115,17 @@ class ConvertedCall:
                 "cannot be trained; expected a call outside of autograd.record(). "
                 "gluon_roi.optimize without inference=True makes it trainable again"
             )
-        given, graph = self._compiled_for(args)
-        return gluon.block._regroup(graph(given), network._out_format)
+        given, graph = self._converted_for(args)
+        hook = (network._callback, network._monitor_all) if network._callback else None
+        outputs = graph.compiled(given, network._flags, hook)
+        return gluon.block._regroup(outputs, network._out_format)
 
     def convert(self, *args: Any) -> dict[str, int]:
         """Convert the network's graph for the context and the types of these inputs."""
-        return self._compiled_for(args)[1].changes
+        return self._converted_for(args)[1].changes
 
-    def _compiled_for(self, args: tuple) -> tuple[list[mx.nd.NDArray], _CompiledGraph]:
-        """The arrays of a call, and the graph that is compiled for their context and types."""
+    def _converted_for(self, args: tuple) -> tuple[list[mx.nd.NDArray], _ConvertedGraph]:
+        """The arrays of a call, and the graph that is converted for their context and types."""
         if self._must_compare:
             self._forget_changed_parameters()
         flat, form = gluon.block._flatten(args, "input")
@@ -108,7 +134,7 @@ class ConvertedCall:
         check_context(context)
         network = self._network
         if not network._cached_graph:
-            self._compiled.clear()
+            self._converted.clear()
             network._build_cache(*args)
             network._cached_op = None  # that of the graph before the conversion
         expected = network._in_format
@@ -118,12 +144,12 @@ class ConvertedCall:
                 f"arguments of the structure {expected}, got {form}; 0 is an array, -1 is None"
             )
         key = (context, *(value.dtype for value in given))
-        if key not in self._compiled:
-            self._compiled[key] = _CompiledGraph(network, given, context, self._winograd)
-        return given, self._compiled[key]
+        if key not in self._converted:
+            self._converted[key] = _ConvertedGraph(network, given, context, self._options)
+        return given, self._converted[key]
 
     def _forget_changed_parameters(self) -> None:
-        """Drop the compiled graphs if a parameter has another value, dtype or context than in them.
+        """Drop the converted graphs if a parameter has not the value, dtype or context of theirs.
 
         Code that has read a parameter may have changed its array in place.
         """
@@ -137,7 +163,7 @@ class ConvertedCall:
                 digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
                 digest.update(values.tobytes())
         if digest.digest() != self._digest:
-            self._compiled.clear()
+            self._converted.clear()
             self._digest = digest.digest()
 
     def parameters_may_have_changed(self) -> None:
@@ -149,11 +175,11 @@ def _without_last_nones(form: list) -> list:
     return form if not form or form[-1] != -1 else _without_last_nones(form[:-1])
 
 
-class _CompiledGraph:
-    """The converted graph for one context and one type of each input, compiled."""
+class _ConvertedGraph:
+    """The network's graph, converted for one context and one type of each input."""
 
     def __init__(
-        self, network: gluon.HybridBlock, given: list, context: mx.Context, winograd: bool
+        self, network: gluon.HybridBlock, given: list, context: mx.Context, options: _Options
     ) -> None:
         variables, symbol = network._cached_graph
         names = [variable.name for variable in variables]
@@ -162,34 +188,21 @@ class _CompiledGraph:
             for name, parameter in network.collect_params().items()
             if name in set(symbol.list_inputs())
         }
-        converted: Converted = convert(symbol, parameters, dict(zip(names, given)), winograd)
+        converted: Converted = convert(
+            symbol, parameters, dict(zip(names, given)), options.winograd
+        )
         self.changes = converted.changes
-        self._network = network
-        self._symbol = converted.symbol
-        #: For each input of the graph, the index of a call's argument, or a parameter's array.
-        self._inputs = [
-            names.index(name)
-            if name in names
-            else converted.parameters[name].as_in_context(context)
-            for name in converted.symbol.list_inputs()
-        ]
-        self._compile()
-
-    def _compile(self) -> None:
-        data = [i for i, value in enumerate(self._inputs) if isinstance(value, int)]
-        constant = [i for i, value in enumerate(self._inputs) if not isinstance(value, int)]
-        self._flags = list(self._network._flags)
-        flags = [("data_indices", data), ("param_indices", constant), *self._flags]
-        self._op = mx.nd.CachedOp(self._symbol, flags)
-
-    def __call__(self, given: list[mx.nd.NDArray]) -> list:
-        network = self._network
-        if self._flags != network._flags:  # a SymbolBlock keeps its graph when it is hybridized
-            self._compile()
-        if network._callback:  # of register_op_hook
-            self._op._register_op_hook(network._callback, network._monitor_all)
-        out = self._op(*[given[i] if isinstance(i, int) else i for i in self._inputs])
-        return [out] if isinstance(out, mx.nd.NDArray) else out
+        self.compiled = CompiledGraph(
+            converted.symbol,
+            [
+                names.index(name)
+                if name in names
+                else converted.parameters[name].as_in_context(context)
+                for name in converted.symbol.list_inputs()
+            ],
+            options.static_alloc,
+            options.static_shape,
+        )
 
 
 def _original(parameter: gluon.Parameter, method: str) -> Callable:

@@ -122,7 +122,8 @@ def optimize(
         memory; False saves it, and is slower.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
-        options of that backend. A hybridized network keeps its other flags.
+        options of that backend. A hybridized network keeps its other flags. With `inference=True`,
+        static_alloc and static_shape are True unless they are given here.
 
     Returns
     -------
@@ -205,7 +206,7 @@ def optimize(
         _wait_for(model(*inputs))
         used = count_for("optimize", model)
         if inference:
-            use_converted(model, *inputs, winograd=winograd)
+            use_converted(model, *inputs, winograd=winograd, flags=flags)
         else:
             _check_any(used, "network", options, graphs_of("optimize", model))
     except BaseException:

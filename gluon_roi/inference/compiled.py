@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles a converted graph for the shapes of its inputs, and keeps what it has compiled."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Sequence
+
+import mxnet as mx
+
+from ..bridge.symbol_json import Nodes, is_dynamic, symbol_content, text
+from .fusion import FUSED
+
+#: The most memory that the compiled graphs of a network keep; that of the last call may take more.
+#: Graphs are forgotten for it, the least recently used ones first. To compile one takes no longer
+#: than a call with no flags does, which lays out all weights, so this can be small.
+MAX_BYTES = 256 * 2**20
+
+
+class _Compiled(NamedTuple):
+    """A graph that is compiled for the shapes of its inputs, and its bytes of memory."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    call: mx.nd.CachedOp
+    bytes: int
+
+
+class CompiledGraph:
+    """A graph with the arrays of its parameters, to call with its inputs.
+
+    A CachedOp with static_alloc and static_shape keeps the memory of all maps, and the weights of
+    layers as oneDNN lays them out, from call to call, but for one set of shapes: it would lay them
+    out anew in each call whose shapes are not those of the call before. So each set of shapes gets
+    a CachedOp of its own. Threads cannot share one: a call takes one that no other call uses, and
+    puts it back unless it fails.
+
+    Parameters
+    ----------
+    symbol : mxnet.sym.Symbol
+    inputs : list of int or NDArray
+        For each variable of the symbol, the array of a parameter, or the index of an input.
+    static_alloc, static_shape : bool
+        As in ``HybridBlock.hybridize``. Graphs for which MXNet is wrong with them, or that could
+        tell the difference, are compiled without.
+    """
+
+    def __init__(
+        self,
+        symbol: mx.sym.Symbol,
+        inputs: Sequence[int | mx.nd.NDArray],
+        static_alloc: bool,
+        static_shape: bool,
+    ) -> None:
+        self._symbol = symbol
+        self._inputs = inputs
+        self._static_alloc = static_alloc and _can_be_static(symbol_content(symbol))
+        self._static_shape = static_shape and self._static_alloc
+        self._flags: list[tuple[str, Any]] = []
+        #: From the least to the most recently used one.
+        self._idle: list[_Compiled] = []
+
+    def __call__(
+        self, given: Sequence[mx.nd.NDArray], flags: list[tuple[str, Any]], hook: Any = None
+    ) -> list[mx.nd.NDArray]:
+        """The outputs for inputs, with the other flags and the hook of a HybridBlock."""
+        if flags != self._flags:
+            self._flags, self._idle = flags, []
+        shapes = tuple(array.shape for array in given) if self._static_shape else ()
+        compiled = self._take(shapes) or self._compile(shapes)
+        if hook is not None:
+            compiled.call._register_op_hook(*hook)
+        outputs = compiled.call(*[given[i] if isinstance(i, int) else i for i in self._inputs])
+        self._idle.append(compiled)
+        return [outputs] if isinstance(outputs, mx.nd.NDArray) else outputs
+
+    def _take(self, shapes: tuple) -> _Compiled | None:
+        for compiled in reversed(list(self._idle)):
+            if compiled.shapes == shapes:
+                try:
+                    self._idle.remove(compiled)
+                except ValueError:  # another thread has taken it
+                    continue
+                return compiled
+        return None
+
+    def _compile(self, shapes: tuple) -> _Compiled:
+        """Compile the graph for shapes, and forget what is too much then."""
+        indices = range(len(self._inputs))
+        flags = {
+            **dict(self._flags),
+            "data_indices": [i for i in indices if isinstance(self._inputs[i], int)],
+            "param_indices": [i for i in indices if not isinstance(self._inputs[i], int)],
+            "static_alloc": self._static_alloc,
+            "static_shape": self._static_shape,
+        }
+        size = self._bytes(shapes) if shapes else 0
+        while self._idle and size + sum(one.bytes for one in self._idle) > MAX_BYTES:
+            del self._idle[:1]
+        return _Compiled(shapes, mx.nd.CachedOp(self._symbol, list(flags.items())), size)
+
+    def _bytes(self, shapes: tuple) -> int:
+        """About the memory that a CachedOp keeps for inputs of these shapes: maps, weights."""
+        known = {
+            name: shapes[value] if isinstance(value, int) else value.shape
+            for name, value in zip(self._symbol.list_inputs(), self._inputs)
+        }
+        nodes = symbol_content(self._symbol)["nodes"]
+        weights = {
+            nodes[number]["name"]
+            for node in nodes
+            if node["op"].startswith(FUSED)
+            for number, *_ in node["inputs"]
+            if nodes[number]["op"] == "null"
+        }
+        elements = sum(math.prod(known[name]) for name in weights)
+        return 4 * (elements + _largest_live(self._symbol, known))
+
+
+def _can_be_static(content: dict) -> bool:
+    """Whether MXNet computes a graph with static_alloc and static_shape as it does without.
+
+    It computes loops in static memory wrongly, and an operator in Python would keep its state from
+    call to call.
+    """
+    has_body = any(
+        "subgraphs" in node and not node["op"].startswith(FUSED) for node in content["nodes"]
+    )
+    is_custom = any(node["op"] == "Custom" for node in content["nodes"])
+    return not (has_body or is_custom or is_dynamic(content))
+
+
+def _largest_live(symbol: mx.sym.Symbol, shapes: dict[str, tuple[int, ...]]) -> int:
+    """The most elements of maps that exist at once, if each exists until it is read last.
+
+    0 if the shapes do not fit, for which the call raises an error.
+    """
+    nodes = Nodes(symbol_content(symbol))
+    every = nodes.content()
+    every["heads"] = [[number, 0, 0] for number in range(len(every["nodes"]))]
+    try:
+        _, found, _ = mx.sym.load_json(text(every)).infer_shape_partial(**shapes)
+    except mx.MXNetError:
+        return 0
+    sizes = [
+        0 if node["op"] == "null" else math.prod(shape or ())
+        for node, shape in zip(nodes.nodes, found)
+    ]
+    last_reader = {
+        entry.node: number for number, node in enumerate(nodes.nodes) for entry in node["inputs"]
+    }
+    live = largest = 0
+    for number, node in enumerate(nodes.nodes):
+        live += sizes[number]
+        largest = max(largest, live)
+        live -= sum(
+            sizes[one] for one in {e.node for e in node["inputs"]} if last_reader[one] == number
+        )
+    return largest
