@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import operator
 import re
 import subprocess
 import tokenize
@@ -286,6 +287,37 @@ def test_pictures_have_a_text_and_both_themes(page):
         assert file.is_file() and file.with_name(f"{file.stem}-dark.png").is_file(), source
         assert len(alt.split()) > 8, f"{source}: a text that says what the picture shows"
     assert text.count("<picture>") == len(links.PICTURE.findall(text))
+
+
+def table_of_aims(page):
+    """Rows [I have, I want, page, command] of the table at the head of a page; links are files."""
+    text = (ROOT / page).read_text()
+    (table,) = re.findall(r"^\| I have \| I want \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.M)
+
+    def resolve(link):
+        path, mark, anchor = link[1].partition("#")
+        file = (ROOT / page).parent.joinpath(path).resolve().relative_to(ROOT)
+        return f"]({file}{mark}{anchor})"
+
+    table = re.sub(r"\]\((.*?)\)", resolve, table)
+    return [line.strip("| ").split(" | ") for line in table.splitlines()]
+
+
+def test_readme_and_index_begin_with_the_same_table():
+    rows = table_of_aims("README.md")
+    assert rows == table_of_aims("docs/index.md")
+    rules = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.M)
+    targets = " ".join(rules).split()
+    for *_, pages, command in rows:
+        assert links.LINK.search(pages)
+        for name in re.findall(r"gluon_roi\.([\w.]+)\(", command):
+            assert operator.attrgetter(name)(gluon_roi)
+        for module in re.findall(r"python -m (\w+)", command):
+            assert importlib.util.find_spec(module)
+        for file in re.findall(r"examples/\S+", command.replace("`", "")):
+            assert (ROOT / file).exists()
+        for target in re.findall(r"make (\w+)", command):
+            assert target in targets
 
 
 def test_words_that_people_search_for():
