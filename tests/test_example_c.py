@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
+import json
 import os
 import re
 import shutil
@@ -148,37 +150,73 @@ def test_detector_without_python(build, tmp_path):
     assert missing.returncode == 1 and missing.stderr.startswith("detect: no.ppm: ")
 
 
-def test_the_call_on_a_gpu(tmp_path):
-    """The excerpt with CUDA's functions works on simulated kernels, whose memory is the host's."""
-    if shutil.which("g++") is None:
-        pytest.skip("g++ is not installed")
-    blocks = re.findall(r"^```c [^\n]*\n(.*?)^```", PAGE, re.M | re.S)
-    (call,) = (code for code in blocks if "cudaFree" in code)
-    (tmp_path / "program.cc").write_text(f"""
-        #include <gluon_roi.h>
-        #include <cstdio>
-        #include <cstdlib>
-        #include <cstring>
-        enum {{ cudaMemcpyDeviceToHost = 2 }};
-        static void cudaMalloc(void** memory, size_t bytes) {{
-          *memory = aligned_alloc(256, bytes);
-        }}
-        static void cudaFree(void* memory) {{ free(memory); }}
-        static void cudaMemcpyAsync(void* to, void* from, size_t bytes, int, void*) {{
-          memcpy(to, from, bytes);
-        }}
-        static void cudaStreamSynchronize(void*) {{}}
-        int main() {{
-          float device_data[48] = {{7}}, device_rois[5] = {{0, 0, 0, 4, 4}}, device_out[4], out[4];
-          void* stream = nullptr;
-          {call}
-          printf("%g", out[0]);
-        }}
-    """)
+# What pool_cuda.c takes of CUDA's header, for kernels whose memory is the host's.
+CUDA_HEADER = """
+#include <stdlib.h>
+#include <string.h>
+typedef int cudaError_t;
+typedef void* cudaStream_t;
+enum { cudaSuccess, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+static const char* cudaGetErrorString(cudaError_t error) { (void)error; return "failed"; }
+static cudaError_t cudaMalloc(void** memory, size_t size) {
+  *memory = aligned_alloc(256, (size + 255) / 256 * 256);
+  return *memory == NULL;
+}
+static cudaError_t cudaFree(void* memory) { free(memory); return cudaSuccess; }
+static cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+  (void)kind, (void)stream;
+  memcpy(to, from, size);
+  return cudaSuccess;
+}
+static cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = NULL; return cudaSuccess; }
+static cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return stream != NULL; }
+static cudaError_t cudaStreamDestroy(cudaStream_t stream) { return stream != NULL; }
+"""
+
+
+def test_the_program_for_a_gpu(tmp_path):
+    """It works on simulated kernels, and the page's excerpt is part of it."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    program = ROOT / "examples/c/pool_cuda.c"
+    (tmp_path / "cuda_runtime_api.h").write_text(CUDA_HEADER)
     library = presets.build("hostsim") / "libgluon_roi.so"
-    options = [f"-I{gluon_roi.include()}", library, f"-Wl,-rpath,{library.parent}"]
-    run("g++", tmp_path / "program.cc", *options, "-o", tmp_path / "program")
-    assert run(tmp_path / "program") == "7"
+    options = [f"-I{tmp_path}", f"-I{gluon_roi.include()}", library, f"-Wl,-rpath,{library.parent}"]
+    warnings = ["-Wall", "-Wextra", "-Werror"]
+    run("gcc", *warnings, program, *options, "-o", tmp_path / "program")
+    assert run(tmp_path / "program") == "14 16 26 28\n"
+    assert_excerpt(program, "cudaStreamSynchronize")
+
+
+def assert_excerpt(program, word):
+    """The block of the page that has a word consists of lines of a program, but for their indent."""
+    blocks = re.findall(r"^```c [^\n]*\n(.*?)^```", PAGE, re.M | re.S)
+    (code,) = (code for code in blocks if word in code)
+    lines = [line.strip() for line in code.splitlines()]
+    assert "\n".join(lines) in "\n".join(x.strip() for x in program.read_text().splitlines())
+
+
+def test_the_library_has_the_version_of_the_header():
+    """At run time: the program that compares them ends if they differ."""
+    library = ctypes.CDLL(str(gluon_roi.library.PATH))
+    library.gluon_roi_build_info.restype = ctypes.c_char_p
+    assert json.loads(library.gluon_roi_build_info())["version"] == gluon_roi.__version__
+    assert_excerpt(ROOT / "examples/c/pool.c", "strncmp")
+
+
+def test_a_program_of_another_version_ends(tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    header = Path(gluon_roi.include()) / "gluon_roi.h"
+    other = re.sub(r"(VERSION_MINOR) \d+", r"\1 99", header.read_text())
+    (tmp_path / "gluon_roi.h").write_text(other)
+    library = Path(gluon_roi.library.PATH)
+    options = [f"-I{tmp_path}", library, f"-Wl,-rpath,{library.parent}"]
+    run("gcc", ROOT / "examples/c/pool.c", *options, "-o", tmp_path / "program")
+    done = subprocess.run([tmp_path / "program"], stderr=subprocess.PIPE, text=True)
+    assert (
+        done.returncode == 1 and 'expected {"version": "1.99.0"..., got {"version"' in done.stderr
+    )
 
 
 def test_the_call_of_the_page(tmp_path):

@@ -2,6 +2,18 @@
 /* ROIPool from C: a map of 0, 1, 2, ..., one box, 2 x 2 bins, and their gradient. */
 #include <gluon_roi.h>
 #include <stdio.h>
+#include <string.h>
+
+/* Whether the loaded library has the version of the header that this program was compiled with. */
+static int has_version_of_header(void) {
+  char expected[64];
+  const char* info = gluon_roi_build_info(); /* {"version": "1.0.0", ... */
+  snprintf(expected, sizeof expected, "{\"version\": \"%d.%d.%d\"", GLUON_ROI_VERSION_MAJOR,
+           GLUON_ROI_VERSION_MINOR, GLUON_ROI_VERSION_PATCH);
+  if (info != NULL && strncmp(info, expected, strlen(expected)) == 0) return 1;
+  fprintf(stderr, "pool: expected %s..., got %s\n", expected, info ? info : gluon_roi_last_error());
+  return 0;
+}
 
 int main(void) {
   float data[8 * 6], d_data[8 * 6], out[4];
@@ -16,6 +28,7 @@ int main(void) {
   gluon_roi_device device = {GLUON_ROI_CPU, NULL, NULL, 0};
   int i;
 
+  if (!has_version_of_header()) return 1;
   for (i = 0; i < 8 * 6; ++i) data[i] = (float)i;
   if (gluon_roi_roi_pool_forward(&params, inputs, 2, &result, &device) ||
       gluon_roi_roi_pool_backward(&params, inputs, 2, &result, gradients, &device)) {

@@ -33,6 +33,13 @@ int report_errors(void (*run)(const void*), const void* body) {
   }
 }
 
+// The version of the header that the library was compiled with.
+#define GLUON_ROI_TEXT(number) #number
+#define GLUON_ROI_VERSION_TEXT(major, minor, patch) \
+  GLUON_ROI_TEXT(major) "." GLUON_ROI_TEXT(minor) "." GLUON_ROI_TEXT(patch)
+constexpr char kVersion[] = GLUON_ROI_VERSION_TEXT(GLUON_ROI_VERSION_MAJOR, GLUON_ROI_VERSION_MINOR,
+                                                   GLUON_ROI_VERSION_PATCH);
+
 // Returns the text of make(), which a static variable owns, or NULL on an error.
 template <class Make>
 static const char* text_of(const Make& make) {
@@ -54,10 +61,11 @@ static const std::string& operators_text() {
 
 static const std::string& build_info_text() {
   static const std::string text = [] {
+    std::string json = std::string("{\"version\": \"") + kVersion + '"';
 #ifdef __clang__
-    std::string json = "{\"compiler\": \"" __VERSION__ "\"";
+    json += ", \"compiler\": \"" __VERSION__ "\"";
 #else
-    std::string json = "{\"compiler\": \"g++ " __VERSION__ "\"";
+    json += ", \"compiler\": \"g++ " __VERSION__ "\"";
 #endif
 #ifdef GLUON_ROI_WITH_CUDA
     json +=
