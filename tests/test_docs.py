@@ -289,6 +289,29 @@ def test_pictures_have_a_text_and_both_themes(page):
     assert text.count("<picture>") == len(links.PICTURE.findall(text))
 
 
+def test_every_paper_has_an_entry():
+    """Papers that pages, docstrings and sources name, and those of the table of operators."""
+    bib = (ROOT / "docs/references.bib").read_text()
+    keys = re.findall(r"^@\w+\{(\w+),$", bib, re.M)
+    assert len({*keys}) == len(keys) == bib.count("\n}\n") and bib.count("{") == bib.count("}")
+    entries = {*re.findall(r"(?:eprint|doi) *= \{(.*?)\}", bib)}
+    assert len(entries) == len(keys) - 1  # the package has neither
+    folders = ("docs", "gluon_roi", "demo_rfcn", "src", "examples")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
+    named = set()
+    for file in (ROOT / "README.md", *files):
+        if file.suffix in (".md", ".py", ".h", ".cc", ".cu"):
+            text = file.read_text()
+            named |= {*re.findall(r"(?i)arxiv(?:\.org/abs/|:)(\d{4}\.\d{5}|\d{4}\.\d{4})", text)}
+            named |= {*re.findall(r"doi\.org/([^)\s]+)", text)}
+    assert named - entries == set()
+    table = (ROOT / "docs/operators.md").read_text().partition("## Papers")[2]
+    rows = re.findall(r"^\| (.*?) \| .* \| `(\w+)` \|$", table, re.M)
+    assert {key for _, key in rows} <= {*keys}
+    for block in gluon_roi.OPERATORS:
+        assert re.search(rf"\b{block.__name__}\b", " ".join(name for name, _ in rows))
+
+
 def table_of_aims(page):
     """Rows [I have, I want, page, command] of the table at the head of a page; links are files."""
     text = (ROOT / page).read_text()

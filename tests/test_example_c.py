@@ -163,7 +163,8 @@ static cudaError_t cudaMalloc(void** memory, size_t size) {
   return *memory == NULL;
 }
 static cudaError_t cudaFree(void* memory) { free(memory); return cudaSuccess; }
-static cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+static cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, int kind,
+                                   cudaStream_t stream) {
   (void)kind, (void)stream;
   memcpy(to, from, size);
   return cudaSuccess;
@@ -189,7 +190,7 @@ def test_the_program_for_a_gpu(tmp_path):
 
 
 def assert_excerpt(program, word):
-    """The block of the page that has a word consists of lines of a program, but for their indent."""
+    """The block of the page that has a word consists of lines of a program, indented or not."""
     blocks = re.findall(r"^```c [^\n]*\n(.*?)^```", PAGE, re.M | re.S)
     (code,) = (code for code in blocks if word in code)
     lines = [line.strip() for line in code.splitlines()]

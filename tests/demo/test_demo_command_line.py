@@ -136,7 +136,13 @@ def test_steps_follow_from_the_number_of_images(images, steps):
     assert given.with_steps(images).schedule.steps == 7
 
 
-PAGES = ("demo_rfcn/README.md", "docs/own_data.md", "docs/cluster.md", "docs/deploy.md")
+PAGES = (
+    "demo_rfcn/README.md",
+    "docs/own_data.md",
+    "docs/cluster.md",
+    "docs/deploy.md",
+    "docs/learn.md",
+)
 
 
 def commands(page: str) -> list[list[str]]:
