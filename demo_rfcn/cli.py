@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import ablate, checkpoint, demo, detect, evaluate, export, launch, options
+from . import checkpoint, demo, detect, evaluate, export, launch, options
 from .checkpoint import Checkpoint
 from .config import (
     NOT_INHERITED,
@@ -42,13 +42,6 @@ def _train(arguments: dict[str, Any]) -> Callable[[], None]:
 
 def _demo(arguments: dict[str, Any]) -> Callable[[], None]:
     return partial(demo.demo, *_settings("demo", arguments))
-
-
-def _ablate(arguments: dict[str, Any]) -> Callable[[], None]:
-    seeds, further = arguments.pop("seeds", (0, 1, 2)), arguments.pop("further", ())
-    arguments = {"steps": 1000, "save_prefix": RUNS / "ablation", **arguments}
-    settings, _, pretrained = _settings("ablate", arguments)
-    return partial(ablate.command, settings, pretrained, seeds, further)
 
 
 def _settings(
@@ -151,7 +144,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callab
     ),
     "train": ("Train a detector, and print the location of the run.", options.add_train, _train),
     "eval": ("Score a checkpoint, with pictures.", options.add_eval, _eval),
-    "ablate": ("Compare variants of the head and of the training.", options.add_ablate, _ablate),
     "detect": ("Detect objects in image files.", options.add_detect, _detect),
     "export": ("Write symbol.json and parameters, or an ONNX file.", options.add_export, _export),
     "launch": (
@@ -229,7 +221,7 @@ def refuse_unused(command: str, arguments: Mapping[str, Any], values: Mapping[st
     """
     dataset = values.get("dataset", Data.dataset)
     spec = DATASETS[dataset]
-    generates = command in ("data", "demo", "ablate")
+    generates = command in ("data", "demo")
     held_back = "train_annotations" in values and "val_annotations" not in values
     optimizer = values.get("optimizer", Schedule.optimizer)
     mode = values.get("lr_mode", Schedule.lr_mode)

@@ -2,7 +2,7 @@
 """`export`: the test graph as symbol.json and parameters, or as ONNX.
 
 Both load where demo_rfcn is not installed (README.md). Classes and the preparation of images are in
-rfcn-metadata.json, or in the ONNX file: examples/detect_mxnet.py and detect_onnx.py read them.
+rfcn-metadata.json, or in the ONNX file: examples/detect.py reads them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import ablate, export, launch
+from . import export, launch
 from .checkpoint import MAX_ANCHOR, MAX_SIDE, MIN_ANCHOR
 from .config import GENERATED_STEPS, LAST, RUNS, Data, Devices, Model, Output, Schedule
 from .data import DATASETS
@@ -129,9 +129,13 @@ def add_data(parser: Parser, source: str = "of the data set") -> None:
 
 
 def add_model(parser: Parser) -> None:
-    """Add the options of `Model` but those of `add_single_run`."""
+    """Add the options of `Model`, and those of `Data` that the network depends on."""
     option = parser.option
     option("--network", "backbone", choices=NETWORKS)
+    option("--head", "detection head", choices=sorted(HEADS))
+    text = "bins per side of the pooling"
+    option("--k", text, "7; 1 for the head 'global'", type=integer(1, MAX_K))
+    parser.flag("--fpn", "a feature pyramid between backbone and head")
     parser.flag("--deform", "deformable convolutions in the last stage of the backbone")
     text = "box offsets per class instead of shared ones"
     parser.flag("--no-class-agnostic", text, "class_agnostic")
@@ -148,10 +152,9 @@ def add_model(parser: Parser) -> None:
 
 
 def add_schedule(parser: Parser) -> None:
-    """Add the options of `Schedule` but those of `add_single_run`."""
+    """Add the options of `Schedule`."""
     option = parser.option
     text = f"{GENERATED_STEPS} for generated data, otherwise 100 passes, from 500 to 30000"
-    text = "1000" if parser.prog.endswith("ablate") else text
     option("--steps", "batches", text, type=positive)
     option("--optimizer", "update rule", choices=("adam", "sgd"))
     option("--momentum", "SGD momentum", type=below_one)
@@ -167,25 +170,12 @@ def add_schedule(parser: Parser) -> None:
     option("--rpn-num-sample", "anchors per image in the RPN loss", type=integer(2))
     limit = TrainGraph.NUM_PROPOSALS
     option("--roi-num-sample", "RoIs per image in the head's loss", type=integer(1, limit))
+    parser.flag("--no-ohem", "disable online hard example mining, train on random RoIs", "ohem")
     option("--flip-p", "probability of a horizontal flip", type=probability)
     text = "LOW and HIGH factor on the short side"
     option("--scale-jitter", text, type=above_zero, nargs=2, metavar=("LOW", "HIGH"))
     option("--color-jitter", "brightness, contrast, saturation", type=probability)
-
-
-def add_single_run(parser: Parser) -> None:
-    """Add the options of a single run, which `ablate` sets by itself."""
-    parser.option("--head", "detection head", choices=sorted(HEADS))
-    text = "bins per side of the pooling"
-    parser.option("--k", text, "7; 1 for the head 'global'", type=integer(1, MAX_K))
-    parser.flag("--fpn", "a feature pyramid between backbone and head")
-    parser.flag("--no-ohem", "disable online hard example mining, train on random RoIs", "ohem")
-    parser.option("--seed", "weights, data order, augmentation", type=natural)
-    parser.option("--val-interval", "steps per validation", type=positive)
-    text = "continue from this checkpoint"
-    parser.option("--resume", text, "a new run", type=Path, metavar="FILE")
-    text = "stop early, with a checkpoint"
-    parser.option("--max-seconds", text, "no limit", type=above_zero)
+    option("--seed", "weights, data order, augmentation", type=natural)
 
 
 def add_devices(parser: Parser) -> None:
@@ -196,11 +186,14 @@ def add_devices(parser: Parser) -> None:
 
 
 def add_output(parser: Parser) -> None:
-    """Add the options of `Output` but those of `add_single_run`."""
+    """Add the options of `Output`."""
     option = parser.option
-    text = "runs/ablation" if parser.prog.endswith("ablate") else "runs/<dataset>"
-    option("--save-prefix", "folder of the run", text, type=Path, metavar="DIR")
+    option("--save-prefix", "folder of the run", "runs/<dataset>", type=Path, metavar="DIR")
+    text = "continue from this checkpoint"
+    option("--resume", text, "a new run", type=Path, metavar="FILE")
+    option("--max-seconds", "stop early, with a checkpoint", "no limit", type=above_zero)
     option("--log-interval", "steps per loss entry", type=positive)
+    option("--val-interval", "steps per validation", type=positive)
     option("--val-limit", "images of a validation", type=positive)
     text = "where gradients are summed; dist_sync for several processes"
     stores = ("local", "device", "dist_sync", "dist_device_sync")
@@ -209,7 +202,7 @@ def add_output(parser: Parser) -> None:
 
 def add_train(parser: Parser) -> None:
     """Add the options that `train` and `demo` share."""
-    for add in (add_data, add_model, add_schedule, add_single_run, add_devices, add_output):
+    for add in (add_data, add_model, add_schedule, add_devices, add_output):
         add(parser)
 
 
@@ -218,16 +211,6 @@ def add_results(parser: Parser) -> None:
     parser.option("--pretrained", "trained detector", TRAINED, type=Path, metavar="FILE")
     text = "folder for the results"
     parser.option("--save-prefix", text, RUNS / "output", type=Path, metavar="DIR")
-
-
-def add_ablate(parser: Parser) -> None:
-    """Add the options of `ablate`."""
-    for add in (add_data, add_model, add_schedule, add_devices, add_output):
-        add(parser)
-    parser.option("--seeds", "seeds of a variant", (0, 1, 2), type=natural, nargs="+")
-    names = list(ablate.OPTIONAL_VARIANTS)
-    text = f"optional variants out of {', '.join(names)}"
-    parser.option("--further", text, "none", choices=names, nargs="+", metavar="NAME")
 
 
 def add_detect(parser: Parser) -> None:

@@ -4,7 +4,7 @@
     DETECTOR=exported/rfcn gunicorn --pythonpath examples --preload --workers 4 serve:app
     curl --data-binary @photo.jpg http://127.0.0.1:8000/detect
 
-Reads DETECTOR-symbol.json, DETECTOR-0000.params and DETECTOR-metadata.json, as detect_mxnet.py
+Reads DETECTOR-symbol.json, DETECTOR-0000.params and DETECTOR-metadata.json, as detect.py
 does. OPERATORS=mxnet serves the network as it is in the file, OPERATORS=switched after
 gluon_roi.optimize, and OPERATORS=inference, the default, after the conversion for inference.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import flask
 import mxnet as mx
 import numpy as np
-from detect_mxnet import prepare
+from detect import prepare
 from PIL import Image, ImageOps
 
 import gluon_roi

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/detect_onnx.py and detect_mxnet.py with a detector of GluonCV; docs/deploy.md.
+"""examples/detect.py with a detector of GluonCV; docs/deploy.md.
 
 tests/demo/test_demo_use.py has the demo's detector.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import shutil
 from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
 from PIL import Image
-from support.deployment import EXAMPLES, assert_same, detect_mxnet, detect_onnx, rows_of
+from support.deployment import EXAMPLES, assert_same, detect, rows_of
 
 pytest.importorskip("onnx")
 gluoncv = pytest.importorskip("gluoncv")
@@ -63,20 +66,31 @@ def deployed(tmp_path_factory):
 
 def test_mxnet_files_give_gluoncvs_boxes(deployed):
     folder, expected = deployed
-    detect_mxnet(folder / "detector", folder / "photo.png", folder / "mxnet.jpg", THRESH)
+    detect(folder / "detector", folder / "photo.png", folder / "mxnet.jpg", THRESH)
     assert_same(rows_of(folder / "mxnet.json"), expected, NEAR)
     assert Image.open(folder / "mxnet.jpg").size == (500, 375)
 
 
 def test_onnx_file_gives_gluoncvs_boxes(deployed):
     folder, expected = deployed
-    detect_onnx(folder / "detector.onnx", folder / "photo.png", folder / "o.png", THRESH)
+    detect(folder / "detector.onnx", folder / "photo.png", folder / "o.png", THRESH)
     assert_same(rows_of(folder / "o.json"), expected, NEAR)
 
 
-def test_both_programs_prepare_and_draw_alike():
-    """Each is one file to copy, so both have these lines."""
-    texts = [(EXAMPLES / f"detect_{name}.py").read_text() for name in ("onnx", "mxnet")]
-    for begin, end in (("def prepare", "def main"), ("    rows, draw", "if __name__")):
-        one, other = (text[text.index(begin) : text.index(end)] for text in texts)
-        assert one == other
+@pytest.mark.parametrize("name", ["Gef\u00e4\u00df", "\u7ea2\u706f"])
+def test_names_that_the_font_lacks(name, deployed, tmp_path):
+    """Pillow's own font has no Chinese characters, but would draw boxes for them."""
+    folder, _ = deployed
+    for path in folder.glob("detector*"):
+        shutil.copy(path, tmp_path)
+    metadata = tmp_path / "detector-metadata.json"
+    about = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps({**about, "classes": [name] * len(about["classes"])}))
+    detect(tmp_path / "detector", folder / "photo.png", tmp_path / "drawn.png", THRESH)
+    assert {row["class"] for row in rows_of(tmp_path / "drawn.json")} == {name}
+    spec = importlib.util.spec_from_file_location("detect", EXAMPLES / "detect.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.label(name, 3, None) == ("class 3" if name > "\u1000" else name)
+    assert module.label(name, 3, "a font") == name

@@ -26,9 +26,9 @@ DEMO: tuple[str, ...] = (
     "config",
 )
 DEMO += ("predictor", "metrics", "provenance", "report", "distributed", "run")
-DEMO += ("train", "evaluate", "demo", "ablate", "detect", "export", "launch", "options", "cli")
+DEMO += ("train", "evaluate", "demo", "detect", "export", "launch", "options", "cli")
 #: What the three files of the method do without: it is for variants, clusters and reports.
-NOT_IN_THE_METHOD = {"variants", "distributed", "report", "launch", "ablate", "provenance"}
+NOT_IN_THE_METHOD = {"variants", "distributed", "report", "launch", "provenance"}
 
 
 def module(file: Path) -> str:
@@ -107,7 +107,7 @@ def test_the_package_does_not_know_the_demo():
 
 def test_benchmarks_and_tests_do_not_know_each_other():
     """What both need is in testing/. What measures uses the rows of the benchmarks."""
-    measuring = ("test_benchmarks", "check_kernels")
+    measuring = ("test_benchmarks", "test_demo_ablation", "check_kernels")
     for name in FILES:
         if TESTS in FILES[name].parents and FILES[name].stem not in measuring:
             assert not [imported for imported in imports(name) if "benchmarks" in imported], name

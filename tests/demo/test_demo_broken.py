@@ -88,7 +88,7 @@ def test_every_broken_file_is_named(folder, tmp_path, rejects):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("command", ["train", "demo", "ablate", "eval"])
+@pytest.mark.parametrize("command", ["train", "demo", "eval"])
 def test_each_command_checks_the_files_that_it_will_read(
     command, split, written_signals, folder, short_run, tmp_path, no_training, rejects
 ):

@@ -17,7 +17,7 @@ from PIL import Image
 from support.demo_runs import REPOSITORY, python, settings_of
 from support.odd_images import picture, write_coco, write_voc_like
 
-from demo_rfcn import ablate, checkpoint, cli, progress
+from demo_rfcn import checkpoint, cli, progress
 from demo_rfcn.errors import CheckpointError
 
 
@@ -64,18 +64,6 @@ def test_help_shows_defaults_as_they_are_typed(command, capsys):
         assert "(default: 1 1)" in words and "(default: 0.002)" in words
 
 
-@pytest.mark.parametrize(
-    ("seeds", "row"),
-    [([0], "| a | 0.500 | 0.250 | 1 |"), ([0, 1], "| a | 0.550 ± 0.071 | 0.300 ± 0.071 | 2 |")],
-)
-def test_one_seed_has_no_deviation(seeds, row, tmp_path):
-    common = {"variant": "a", "steps": 1}
-    rows = [{**common, "seed": s, "map50": 0.5 + s / 10, "map75": 0.25 + s / 10} for s in seeds]
-    ablate.write_table(tmp_path / "table.md", rows)
-    assert (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()[-1] == row
-    ablate.bar_chart(tmp_path / "chart.png", rows)
-
-
 @pytest.mark.night
 def test_pyplot_is_imported_only_to_draw():
     """It takes a second, which every command and every process of `launch` would pay."""
@@ -85,8 +73,6 @@ def test_pyplot_is_imported_only_to_draw():
 
 def test_defaults():
     assert settings_of(["demo"]).to_dict() == settings_of(["train"]).to_dict()
-    ablation = settings_of(["ablate"])
-    assert (ablation.schedule.steps, ablation.output.save_prefix) == (1000, Path("runs/ablation"))
     assert settings_of(["train", "--dataset", "voc-like"]).schedule.steps == 0
 
 

@@ -37,17 +37,17 @@ def names(folder: Path) -> list:
 
 
 @pytest.mark.parametrize("size", [0, 300, 5000])
-@pytest.mark.parametrize("command", ["data", "demo", "ablate"])
+@pytest.mark.parametrize("command", ["data", "demo"])
 def test_unwritten_data(command, size, few_signals, tmp_path, unwritten):
     message = unwritten([command, "--dataset-root", tmp_path / "data"], size)
     assert message.endswith(f"cannot write {tmp_path / 'data'}: File too large")
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("command", ["train", "demo", "ablate"])
+@pytest.mark.parametrize("command", ["train", "demo"])
 def test_unwritten_first_checkpoint(command, written_signals, eight_images, tmp_path, unwritten):
     line = [command, *train_arguments(eight_images, tmp_path / "run")[1:], "--steps", "2"]
-    folder = tmp_path / "run" / ("variant0-seed0" if command == "ablate" else "")
+    folder = tmp_path / "run"
     message = unwritten(line, 100_000)
     assert message.endswith(f"cannot write {folder / 'best.ckpt'}: File too large")
     assert names(folder) == []
@@ -86,16 +86,12 @@ def test_unwritten_results(command, eight_images, short_run, tmp_path, unwritten
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("notes", ["demo summary.json", "ablate ablation.json"])
-def test_broken_notes_are_named(notes, written_signals, eight_images, short_run, tmp_path, rejects):
-    command, name = notes.split()
+def test_broken_notes_are_named(written_signals, eight_images, short_run, tmp_path, rejects):
     folder = Path(shutil.copytree(short_run, tmp_path / "run"))
-    (folder / name).write_text('{"dataset": "sig')
-    words = {
-        "summary.json": f"eval: {folder / name} was not written by an evaluation; choose another",
-        "ablation.json": f"ablate: {folder / name} is not valid JSON: ",
-    }[name]
-    rejects([command, *train_arguments(eight_images, folder)[1:]], words)
+    summary = folder / "summary.json"
+    summary.write_text('{"dataset": "sig')
+    words = f"eval: {summary} was not written by an evaluation; choose another"
+    rejects(["demo", *train_arguments(eight_images, folder)[1:]], words)
 
 
 def test_full_standard_output(few_signals, tmp_path, monkeypatch, capsys):

@@ -49,8 +49,6 @@ REFUSED = {
     "effect here, expected no --train-annotations or --val-annotations: they replace the folder",
     "data --short 200": "unrecognized arguments: --short 200",
     "data --dataset voc": "argument --dataset: invalid choice: 'voc'",
-    "ablate --max-seconds 9": "unrecognized arguments: --max-seconds 9",
-    "ablate --k 3": "unrecognized arguments: --k 3",
     "launch -- train --kv-store=local": "launch: --kv-store local, expected dist_sync or dist_dev",
     "launch -- train --kv-stor local": "unrecognized arguments: --kv-stor local",
     "launch --worker 3 -- train": "unrecognized arguments: --worker 3",

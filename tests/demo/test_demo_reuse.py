@@ -12,7 +12,7 @@ from support.damages import files_up_to
 from support.demo_data import write_eight
 from support.demo_runs import run, train, train_arguments
 
-from demo_rfcn import ablate, checkpoint, cli, evaluate
+from demo_rfcn import checkpoint, cli, evaluate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("blank_pictures")]
 
@@ -123,60 +123,6 @@ def test_a_run_of_more_steps_does_not_stand_for_a_shorter_one(finished_demo, rej
     run(*line, "--steps", "3")
     words = f"--steps 2 is below the step of {folder / 'last.ckpt'}, 3"
     rejects(line, words)
-
-
-@pytest.fixture
-def study(written_signals, data, tmp_path, monkeypatch, capsys) -> tuple[list[str], Path]:
-    """The line of an `ablate` that has been run, and its folder."""
-    monkeypatch.setattr(ablate, "VARIANTS", (ablate.REFERENCE,))
-    folder = tmp_path / "study"
-    line = ["ablate", *train_arguments(data, folder)[1:], "--seeds", "0"]
-    run(*line, "--steps", "2")
-    capsys.readouterr()
-    return line, folder
-
-
-def test_ablate_reuses_no_rows_of_other_steps_or_data(study, data, rejects):
-    """Also if the checkpoints are gone."""
-    line, folder = study
-    shutil.rmtree(folder / "variant0-seed0")
-    before = (folder / "ablation.json").read_bytes()
-    words = "ablation.json is of another study: steps: 2, not 1; choose another --save-prefix"
-    rejects([*line, "--steps", "1"], words)
-    rejects([*line, "--steps", "2", "--lr", "1e-4"], "another study: lr: 0.002, not 0.0001")
-    names = "000000\n000001\n"
-    (data / "VOC2007/ImageSets/Main/test.txt").write_text(names)
-    rejects([*line, "--steps", "2"], "of another study: its data have changed; choose another")
-    assert (folder / "ablation.json").read_bytes() == before
-
-
-def test_ablate_counts_a_seed_once_and_prints_its_own_table(study, capsys):
-    line, folder = study
-    rows = json.loads((folder / "ablation.json").read_text())
-    (folder / "ablation.json").write_text(json.dumps([*rows, *rows]))
-    (folder / "ablation.md").write_text("| another study |\n")
-    run(*line, "--steps", "2")
-    table = capsys.readouterr().out
-    assert "another study" not in table
-    for title in (ablate.REFERENCE.title, ablate.ROTATED):
-        (row,) = (text for text in table.splitlines() if text.startswith(f"| {title} |"))
-        assert row.endswith("| 1 |")
-
-
-def test_ablate_replaces_no_file_of_a_user(study, tmp_path, rejects):
-    line, _ = study
-    history = tmp_path / "another" / "variant0-seed0" / "history.json"
-    history.parent.mkdir(parents=True)
-    history.write_text("{}")
-    words = f"train: {history} was not written by a run of demo_rfcn; choose another"
-    rejects([*line, "--steps", "2", "--save-prefix", tmp_path / "another"], words)
-    assert history.read_text() == "{}"
-    for name, content in (("ablation.json", "{}"), ("ablation.md", "mine")):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / name).write_text(content)
-        rejects([*line, "--steps", "2", "--save-prefix", folder], f"ablate: {folder / name} ")
-        assert (folder / name).read_text() == content
 
 
 def test_eval_draws_the_curves_of_its_own_run(eight_images, short_run, tmp_path):

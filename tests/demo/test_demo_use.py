@@ -15,12 +15,12 @@ from matplotlib import image as pictures
 from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, train_arguments
-from support.deployment import assert_same, detect_mxnet, detect_onnx, rows_of
+from support.deployment import assert_same, detect, rows_of
 from support.odd_images import turned
 from support.onnx_evaluator import session_of
 
 import gluon_roi
-from demo_rfcn import ablate, checkpoint
+from demo_rfcn import checkpoint
 from demo_rfcn.data import DATASETS, signals
 from demo_rfcn.predictor import Predictor
 
@@ -94,7 +94,7 @@ def assert_detected(folder: Path, photo: Path, expected: list) -> None:
 def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path):
     """The metadata are complete in both formats; the keys are those of GluonCV's detectors."""
     expected = deploy(short_run, photo, tmp_path, "mxnet", "onnx")
-    detect_onnx(tmp_path / "rfcn.onnx", photo, tmp_path / "drawn.png", 0.05)
+    detect(tmp_path / "rfcn.onnx", photo, tmp_path / "drawn.png", 0.05)
     assert_detected(tmp_path, photo, expected)
 
     stored = checkpoint.read(short_run / "best.ckpt")
@@ -111,7 +111,7 @@ def test_onnx_file_gives_the_boxes_of_detect(short_run, photo, tmp_path):
 
 def test_mxnet_files_give_the_boxes_of_detect_without_the_demo(deformable_run, photo, tmp_path):
     expected = deploy(deformable_run, photo, tmp_path, "mxnet")
-    detect_mxnet(tmp_path / "rfcn", photo, tmp_path / "drawn", 0.05)
+    detect(tmp_path / "rfcn", photo, tmp_path / "drawn", 0.05)
     assert_detected(tmp_path, photo, expected)
 
 
@@ -202,34 +202,3 @@ def test_data_is_reproducible_and_reused(few_signals, tmp_path, capsys):
     third = tmp_path / "third"
     run("data", "--dataset-root", third, "--data-seed", "1")
     assert contents(third)["test_00000.jpg"] != before["test_00000.jpg"]
-
-
-@pytest.mark.night
-def test_ablation_compares_and_is_resumable(
-    written_signals, eight_images, tmp_path, monkeypatch, rejects, capsys
-):
-    reference, other = ablate.REFERENCE.title, ablate.OPTIONAL_VARIANTS["fpn"].title
-    monkeypatch.setattr(ablate, "VARIANTS", (ablate.REFERENCE,))
-    line = ["ablate", *train_arguments(eight_images, tmp_path)[1:], "--seeds", "0", "1"]
-    line += ["--further", "fpn", "--steps"]
-    run(*line, "2")
-    text = (tmp_path / "ablation.json").read_text()
-    assert len(json.loads(text)) == 2 * 3  # the reference counts twice: as it is, and rotated
-    table = (tmp_path / "ablation.md").read_text()
-    assert all(f"| {name} |" in table for name in (reference, ablate.ROTATED, other))
-    assert pictures.imread(tmp_path / "ablation.png").std() > 0.01
-    capsys.readouterr()
-    run(*line, "2")
-    assert "training" not in capsys.readouterr().err
-    assert (tmp_path / "ablation.json").read_text() == text
-    rejects([*line, "3"], "of another run: steps: 2, not 3")
-
-
-def test_rotating_twice_changes_nothing(short_run):
-    detect = checkpoint.read(short_run / "best.ckpt").detector([mx.cpu()])
-    weight = detect.net.head.maps.weight
-    before = weight.data().asnumpy()
-    ablate.rotate_bins(detect.net)
-    assert (weight.data().asnumpy() != before).any()
-    ablate.rotate_bins(detect.net)
-    np.testing.assert_array_equal(weight.data().asnumpy(), before)

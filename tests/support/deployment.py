@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of examples/, and what they find."""
+"""examples/detect.py, and what it finds."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,23 +13,15 @@ import numpy as np
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def detect_onnx(model, photo, result, thresh):
-    """Run examples/detect_onnx.py."""
-    spec = importlib.util.spec_from_file_location("detect_onnx", EXAMPLES / "detect_onnx.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.main(str(model), photo, result, thresh)
+# Runs a program where packages are missing.
+ALONE = "import runpy, sys; sys.modules.update(dict.fromkeys(sys.argv[1].split())); "
+ALONE += "del sys.argv[:2]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-# Runs a program where the packages that made its detector are missing.
-ALONE = "import runpy, sys; sys.modules.update(demo_rfcn=None, gluoncv=None); del sys.argv[0]; "
-ALONE += "runpy.run_path(sys.argv[0], run_name='__main__')"
-
-
-def detect_mxnet(prefix, photo, result, thresh):
-    """Run examples/detect_mxnet.py in a new process, which has neither the demo nor GluonCV."""
-    line = [EXAMPLES / "detect_mxnet.py", prefix, photo, result, "--thresh", thresh]
+def detect(model: Path, photo: Path, result: Path, thresh: float) -> None:
+    """Run examples/detect.py in a new process, without the packages that made its detector."""
+    missing = "demo_rfcn gluoncv" + (" mxnet gluon_roi" if model.suffix == ".onnx" else "")
+    line = [missing, EXAMPLES / "detect.py", model, photo, result, "--thresh", thresh]
     subprocess.run([sys.executable, "-c", ALONE, *map(str, line)], check=True)
 
 

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ablate`: the value of position sensitivity and OHEM, as a table and a bar chart.
+"""The value of position sensitivity and OHEM in the demo, as a table and a bar chart.
 
-Every variant is trained with the same seeds and data order. "rotated" evaluates the trained k = 3
-detectors again with their map groups rotated by 180 degrees.
+    python -m benchmarks.demo_ablation --seeds 0 1 2 --further deformable fpn fpn_light
+
+Every variant is trained with the same seeds and data order, and evaluated without box voting, which
+would hide a part of a head's mistakes. "rotated" evaluates the trained k = 3 detectors again with
+their map groups rotated by 180 degrees. The results are written after every run to --save-prefix
+(runs/ablation): ablation.json, ablation.md and ablation.png; a second call goes on. Further
+arguments are those of `python -m demo_rfcn train`.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,18 +22,17 @@ from typing import Any, NamedTuple
 import mxnet as mx
 import numpy as np
 
-from . import checkpoint, files
-from .checkpoint import Checkpoint
-from .config import LAST, SAME_RUN, Settings
-from .data.dataset import DetectionSet
-from .demo import check_run, generate
-from .errors import CheckpointError, InputError
-from .metrics import describe_images, evaluate
-from .model import RFCN
-from .predictor import Predictor
-from .provenance import data_record
-from .run import check_folder
-from .train import train
+from demo_rfcn import checkpoint, cli, files
+from demo_rfcn.config import LAST, SAME_RUN, Model, Schedule, Settings
+from demo_rfcn.data.dataset import DetectionSet
+from demo_rfcn.demo import check_run, generate
+from demo_rfcn.errors import CheckpointError, InputError, Interrupted, OutputError, RunError
+from demo_rfcn.metrics import describe_images, evaluate
+from demo_rfcn.model import RFCN
+from demo_rfcn.predictor import Predictor
+from demo_rfcn.provenance import data_record
+from demo_rfcn.run import check_folder
+from demo_rfcn.train import train
 
 
 class Variant(NamedTuple):
@@ -70,45 +75,42 @@ RESULTS = "ablation.json"
 VARIED = {"head", "k", "fpn", "ohem", "seed"}
 
 
-def command(
-    settings: Settings, pretrained: Checkpoint | None, seeds: Sequence[int], further: Sequence[str]
-) -> None:
-    """Compare variants of the head and of the training over seeds.
-
-    The results are written after every run, so that an interrupted study shows them so far, and
-    finished runs are not repeated. Raises CheckpointError if the folder is of another study.
-    """
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compare variants of the head and of the training over seeds."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--further", choices=OPTIONAL_VARIANTS, nargs="+", default=[])
+    given, rest = parser.parse_known_args(argv)
+    settings = cli.train_settings(["--steps", "1000", "--save-prefix", "runs/ablation", *rest])
+    options, defaults = settings.to_dict(), {**vars(Model()), **vars(Schedule())}
+    for name in (*sorted(VARIED), "pretrained"):
+        if options[name] != defaults[name]:
+            raise InputError(f"ablation: --{name} differs between the runs, leave it out")
     folder = settings.output.save_prefix
     rows = read_results(folder)
-    variants = [(f"variant{i}", variant) for i, variant in enumerate(VARIANTS)]
-    variants += [(key, OPTIONAL_VARIANTS[key]) for key in OPTIONAL_VARIANTS if key in further]
-    runs: list[tuple[Variant, Settings, Checkpoint | None]] = []
-    for seed, (key, variant) in product(dict.fromkeys(seeds), variants):
-        run = settings_of(settings, variant, seed, folder / f"{key}-seed{seed}")
+    variants = [(f"variant{number}", variant) for number, variant in enumerate(VARIANTS)]
+    variants += [(name, OPTIONAL_VARIANTS[name]) for name in given.further]
+    if settings.data.spec.recipe:
+        generate(settings.data)
+    train_set, val_set, test_set = settings.open("train", "val", "test")
+    made_of = study(settings, train_set, test_set)
+    check_study(folder, rows, made_of)
+    for seed, (name, variant) in product(dict.fromkeys(given.seeds), variants):
+        print(f"{variant.title}, seed {seed}")
+        if any((row["variant"], row["seed"]) == (variant.title, seed) for row in rows):
+            continue
+        run = settings_of(settings, variant, seed, folder / f"{name}-seed{seed}")
         last = run.output.save_prefix / LAST
         stored = checkpoint.read(last) if last.is_file() else None
         if stored:
             check_run(stored, run, "steps")
         check_folder(run, stored)
-        runs.append((variant, run, stored))
-    if settings.data.spec.recipe:
-        generate(settings.data)
-    before = pretrained.images if pretrained else None
-    train_set, val_set, test_set = settings.open("train", "val", "test", before=before)
-    made_of = study(settings, train_set, test_set)
-    check_study(folder, rows, made_of)
-    for variant, run, stored in runs:
-        if any((row["variant"], row["seed"]) == (variant.title, run.schedule.seed) for row in rows):
-            print(f"reused: {variant.title}, seed {run.schedule.seed}")
-            continue
-        print(f"{variant.title}, seed {run.schedule.seed}")
-        train(run, train_set, val_set, stored, None if stored else pretrained)
+        train(run, train_set, val_set, stored)
         rows += score(run, variant, test_set, made_of)
         files.write_json(folder / RESULTS, rows)
-        write_summary(folder, rows)
-    write_summary(folder, rows)
+    write_table(folder / "ablation.md", rows)
+    bar_chart(folder / "ablation.png", rows)
     print((folder / "ablation.md").read_text(encoding="utf-8"), end="")
-    print(f"results in {folder.resolve()}")
 
 
 def settings_of(settings: Settings, variant: Variant, seed: int, folder: Path) -> Settings:
@@ -131,28 +133,21 @@ def study(settings: Settings, train_set: DetectionSet, test_set: DetectionSet) -
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of an earlier call; raise InputError if the file is not one of a study."""
+    """Return the rows of an earlier call."""
     path = folder / RESULTS
-    if not path.exists():
-        for name in ("ablation.md", "ablation.png"):
-            if (folder / name).exists():
-                other = f"{folder / name} was not written by a study"
-                raise InputError(f"ablate: {other}; choose another --save-prefix")
-        return []
-    rows = files.read_json(path, "ablate")
-    keys = {"variant", "seed", "steps", *SCORES}
+    rows = files.read_json(path, "ablation") if path.exists() else []
+    keys = {"variant", "seed", "made_of", *SCORES}
     if not isinstance(rows, list) or not all(isinstance(r, dict) and keys <= set(r) for r in rows):
-        raise InputError(f"ablate: {path} is not of a study; choose another --save-prefix")
-    return list({(row["variant"], row["seed"]): row for row in rows}.values())
+        raise InputError(f"ablation: {path} is not of a study; choose another --save-prefix")
+    return rows
 
 
 def check_study(folder: Path, rows: list[dict[str, Any]], made_of: dict[str, Any]) -> None:
     """Refuse rows of other options or other data."""
     for row in rows:
-        before = row.get("made_of", {"options": {"steps": row["steps"]}})
-        if before == made_of:
+        if row["made_of"] == made_of:
             continue
-        options, requested = before["options"], made_of["options"]
+        options, requested = row["made_of"]["options"], made_of["options"]
         differences = [
             f"{name}: {options.get(name)}, not {requested[name]}"
             for name in requested
@@ -160,14 +155,14 @@ def check_study(folder: Path, rows: list[dict[str, Any]], made_of: dict[str, Any
         ]
         other = "; ".join(differences) or "its data have changed"
         advice = "choose another --save-prefix for this one"
-        raise CheckpointError(f"ablate: {folder / RESULTS} is of another study: {other}; {advice}")
+        path = folder / RESULTS
+        raise CheckpointError(f"ablation: {path} is of another study: {other}; {advice}")
 
 
 def score(
     settings: Settings, variant: Variant, test_set: DetectionSet, made_of: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the result rows of a variant's run: one, or two for the reference."""
-    # Voting would hide a part of a head's mistakes.
     stored = checkpoint.read(settings.output.save_prefix / LAST)
     ctx = [mx.cpu()]
     predictor = Predictor(stored.detector(ctx, voting=False), settings.data.scale, ctx)
@@ -204,12 +199,6 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Result]:
     }
 
 
-def write_summary(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the table and the bar chart of a study."""
-    write_table(folder / "ablation.md", rows)
-    bar_chart(folder / "ablation.png", rows)
-
-
 def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the summary as a Markdown table."""
     lines = [f"| variant | {' | '.join(SCORES.values())} | seeds |", "|---|---|---|---|"]
@@ -226,7 +215,7 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def bar_chart(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draw the summary as bars with their deviations."""
-    from .report import pictures  # the import of pyplot needs a second
+    from demo_rfcn.report import pictures  # the import of pyplot needs a second
 
     table = summarise(rows)
     figure, axis = pictures.plt.subplots(figsize=(8, 0.6 * len(table) + 1.2))
@@ -243,3 +232,10 @@ def bar_chart(path: Path, rows: list[dict[str, Any]]) -> None:
     axis.set(xlim=(0, 1.1), xlabel=f"{seeds}, {rows[0]['steps']} steps each")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     pictures.write(figure, path)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (InputError, OutputError, RunError, Interrupted) as error:
+        raise SystemExit(f"demo_ablation: {error}") from None
