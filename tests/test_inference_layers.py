@@ -11,7 +11,7 @@ import pytest
 from support.inference_networks import outputs_of
 
 from gluon_roi.bridge.symbol_json import symbol_content
-from gluon_roi.inference import convert, gemm, max_pooling, winograd
+from gluon_roi.inference import convert, gemm, gemm_layers, max_pooling, winograd
 
 S = mx.sym
 DATA, OTHER = S.var("data"), S.var("other")
@@ -54,8 +54,9 @@ def operators(symbol: Any) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    """Winograd's algorithm is used for layers of any size."""
+    """Winograd's algorithm and MXNet's layout are used for layers of any size."""
     monkeypatch.setattr(winograd, "pays", lambda *sizes: True)
+    monkeypatch.setattr(gemm_layers, "mxnets_layout_pays", lambda *layers: True)
 
 
 @pytest.mark.parametrize("operator", LAYERS)

@@ -12,6 +12,7 @@ from . import gemm
 from .epilogue import find_epilogue
 from .graph import InferenceGraph
 from .layers import bias_of, convolves_maps, pair
+from .layouts import mxnets_layout_pays
 
 
 class _Layer(NamedTuple):
@@ -30,12 +31,18 @@ def use_gemm(graph: InferenceGraph) -> int:
     laid out anew.
     """
     types, uses = graph.types(), graph.uses()
+    convolutions = [
+        number
+        for number in graph.needed()
+        if convolves_maps(graph, number)
+        and types.get(graph.nodes[number]["inputs"][0]) == np.float32
+    ]
+    if not mxnets_layout_pays(graph, set(convolutions)):
+        return 0
     layers: dict[tuple[NodeEntry, ...], _Layer] = {}
     count = 0
-    for number in graph.needed():
+    for number in convolutions:
         node = graph.nodes[number]
-        if not convolves_maps(graph, number) or types.get(node["inputs"][0]) != np.float32:
-            continue
         data, *parameters = node["inputs"]
         key = tuple(parameters)
         if key not in layers:

@@ -8,18 +8,28 @@ import numpy as np
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import pair
+from .layouts import maps_of_onednn
 
 #: The operator's name in MXNet and in symbol files (src/ops/max_pooling.h).
 OPERATOR = "_gluon_roi_MaxPooling"
 
 
 def use_max_pooling(graph: InferenceGraph) -> int:
-    """Replace each Pooling that takes the maximum of windows of maps; return how many."""
+    """Replace max pooling of maps in MXNet's layout; return how many.
+
+    In the layouts of oneDNN, MXNet's own Pooling is fast.
+    """
     types = graph.types()
+    onednns = maps_of_onednn(
+        graph,
+        {n for n in graph.needed() if graph.nodes[n]["op"] in ("Convolution", "Deconvolution")},
+    )
     count = 0
     for number in graph.needed():
         data = graph.nodes[number]["inputs"][:1]
         if not _is_supported(graph, number) or types.get(data[0]) != np.float32:
+            continue
+        if data[0] in onednns:
             continue
         new = graph.node(
             OPERATOR,

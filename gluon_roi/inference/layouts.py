@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses the layout of maps: MXNet's, or those of oneDNN, which MXNet's own convolutions have."""
+
+from __future__ import annotations
+
+import math
+from typing import Collection
+
+from ..bridge.symbol_json import NodeEntry
+from . import gemm
+from .graph import SUMS, InferenceGraph
+
+#: Operators of MXNet that read and write the layouts of oneDNN as well. All others need MXNet's.
+_ANY_LAYOUT_TEXT = """
+Activation BatchNorm BlockGrad Concat Deconvolution Dropout LRN LeakyReLU Pooling _copy clip relu
+"""
+_ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
+
+# Nanoseconds on one core of an EPYC of Zen 4 with AVX-512 (python -m benchmarks.gemm). Ratios
+# matter, which are alike with AVX2.
+#: Of a product and its addition: GemmConvolution does 100 GFLOP/s, oneDNN's convolution 107.
+_PRODUCT, _ONEDNN_PRODUCT = 2 / 100, 2 / 107
+#: Of a product in a group of fewer channels than a register has lanes, with oneDNN.
+_ONEDNN_GROUPED_PRODUCT = 2 / 43
+#: Of a depthwise map, and of an output of it. oneDNN takes half of that.
+_DEPTHWISE_MAP, _DEPTHWISE_OUTPUT = 400.0, 1.0
+#: Of a number whose layout is changed; above, if the map does not fit into the cache.
+_CHANGE, _LARGE_CHANGE, _LARGE = 0.8, 2.3, 1 << 20
+#: By how much longer MXNet's operators take for a number in MXNet's layout.
+_SLOWER_IN_MXNETS_LAYOUT = {"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6}
+#: For 12 classifiers at 224 x 224, the estimates' ratio is within a tenth of the measured one, but
+#: for DenseNet. Where they are this close, MXNet's layout is chosen: it spares second copies.
+_TIE = 1.05
+#: Lanes of a block of GemmConvolution.
+_LANES = 16
+#: The first layer of a network reads its image in any layout.
+_FEW_CHANNELS = 4
+
+
+def maps_of_onednn(graph: InferenceGraph, layers: Collection[int]) -> set[NodeEntry]:
+    """The maps that have a layout of oneDNN, if these nodes are layers of oneDNN."""
+    found: set[NodeEntry] = set()
+    for number in graph.needed():
+        node = graph.nodes[number]
+        passes_on = node["op"] in _ANY_LAYOUT and not found.isdisjoint(node["inputs"])
+        if number in layers or passes_on:
+            found.add(NodeEntry(number, 0))
+    return found
+
+
+def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
+    """Whether a graph is faster if all of these convolutions keep MXNet's layout.
+
+    One by one, the convolutions of oneDNN are a little faster in their own layouts, and much faster
+    on small maps. But between them and operators that need MXNet's layout, such as those of this
+    package, maps are laid out anew. Both are estimated for the sizes of the example. Without these
+    it is taken for a detector of large maps, which MXNet's layout suits.
+    """
+    shapes = graph.shapes()
+    if not shapes:
+        return True
+    sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
+
+    def change(entry: NodeEntry) -> float:
+        size = sizes.get(entry, 0)
+        return size * (_LARGE_CHANGE if size > _LARGE else _CHANGE)
+
+    ours = theirs = 0.0
+    in_onednns = maps_of_onednn(graph, layers)
+    for number in graph.needed():
+        node, out = graph.nodes[number], NodeEntry(number, 0)
+        if number in layers:
+            data, weight = node["inputs"][:2]
+            layer, mxnets = _times(shapes[data], shapes[weight], shapes[out])
+            ours, theirs = ours + layer, theirs + mxnets
+            reads_any_layout = shapes[data][1] <= _FEW_CHANNELS
+            changed = [] if reads_any_layout or data in in_onednns else [data]
+        elif out in in_onednns:
+            ours += sizes.get(out, 0) * _SLOWER_IN_MXNETS_LAYOUT.get(node["op"], 0)
+            changed = [entry for entry in node["inputs"] if entry not in in_onednns]
+        else:
+            changed = [entry for entry in node["inputs"] if entry in in_onednns]
+        theirs += sum(map(change, changed))
+    return ours <= _TIE * theirs
+
+
+def _times(
+    data: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]
+) -> tuple[float, float]:
+    """Nanoseconds of a convolution of this package, and of oneDNN's."""
+    depth, groups = math.prod(weight[1:]), max(data[1] // max(weight[1], 1), 1)
+    images, filters, outputs = out[0], out[1], math.prod(out[2:])
+    products = images * filters * outputs * depth
+    if weight[1] == 1 < groups:
+        ours = images * filters * (_DEPTHWISE_MAP + _DEPTHWISE_OUTPUT * outputs)
+        return ours, ours / 2
+    rows = groups * math.ceil(filters / groups / gemm.PANEL) * gemm.PANEL
+    lanes = math.ceil(outputs / _LANES) * _LANES
+    is_narrow = groups > 1 and weight[1] < _LANES
+    return (
+        images * rows * lanes * depth * _PRODUCT,
+        products * (_ONEDNN_GROUPED_PRODUCT if is_narrow else _ONEDNN_PRODUCT),
+    )
