@@ -5,10 +5,11 @@
     make checks                   those with the tag `push`, as .ci/run and each push run them
     make checks ARGS='-t night'   those that take long, before a release and every night
 
-All but `matrix` run in .venv, and the Makefile builds what they need. `matrix` runs the quick half
-of the tests on every Python found, with its oldest and its newest NumPy, and on the newest Python
-with the MXNets before 1.9.1; ARGS are such as '--python 3.8 3.14' or '--tags extremes'. Its
-environments are kept in .venv-matrix/, and docs/results/compat.md has its summary.
+All but `matrix` and `torch` run in .venv, and the Makefile builds what they need. `matrix` runs the
+quick half of the tests on every Python found, with its oldest and its newest NumPy, and on the
+newest Python with the MXNets before 1.9.1; ARGS are such as '--python 3.8 3.14' or '--tags
+extremes'. `torch` runs the tests that need PyTorch. Their environments are kept in .venv-matrix/,
+and docs/results/compat.md has the summary of `matrix`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def test(session: nox.Session) -> None:
 def test_all(session: nox.Session) -> None:
     """All tests."""
     session.chdir(ROOT)
+    if not session.posargs:
+        session.notify("torch")
     session.run(*PYTEST, *session.posargs, env=PASSIVE)
 
 
@@ -162,6 +165,16 @@ extremes = [each for each in (pairs[0], pairs[-1], older[-1]) if each != this]
 rows = [
     nox.param(*row, tags=["extremes", "night"] if row in extremes else []) for row in pairs + older
 ]
+
+
+@nox.session(tags=["night"])
+def torch(session: nox.Session) -> None:
+    """What needs PyTorch, whose packages take gigabytes, in an environment of its own."""
+    session.chdir(ROOT)
+    session.install("--prefer-binary", "-e", ".[demo,onnx,test,torch]", "setuptools>=70.1")
+    session.install("--no-deps", f"mxnet=={MXNET}", "gluoncv==0.10.5")
+    files = ["tests/test_to_torch.py", "tests/test_onnx_zoo.py"]
+    session.run(*PYTEST, "-k", "torch", *files, *session.posargs, env=PASSIVE)
 
 
 @nox.session

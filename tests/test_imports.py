@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
-PACKAGES = ("gluon_roi", "demo_rfcn", "benchmarks", "testing")
+PACKAGES = ("gluon_roi", "gluon_roi_torch", "demo_rfcn", "benchmarks", "testing")
 #: The modules and folders of the demo; each imports only those before it.
 DEMO: tuple[str, ...] = (
     "errors",

@@ -226,8 +226,8 @@ def _merge_nodes(graph: Graph) -> dict[str, str]:
 def test_merged_nodes(monkeypatch, tmp_path):
     original = passes.evaluate_constants
 
-    def planted(graph: Graph, types: dict) -> dict[str, str]:
-        replaced = original(graph, types)
+    def planted(graph: Graph, types: dict, trained: Any) -> dict[str, str]:
+        replaced = original(graph, types, trained)
         merged = _merge_nodes(graph)
         return {name: merged.get(other, other) for name, other in replaced.items()} | merged
 
@@ -248,5 +248,5 @@ def test_a_norm_folded_though_others_read_its_layer(monkeypatch, tmp_path):
 
 def test_no_simplification_is_no_fault(monkeypatch, tmp_path):
     """The plain graph gives the same results."""
-    monkeypatch.setattr(model, "simplify", lambda graph, outputs, types: outputs)
+    monkeypatch.setattr(model, "simplify", lambda graph, outputs, *_: outputs)
     assert not find(("BatchNorm", "Reshape", "_full", "transpose"), tmp_path)

@@ -10,7 +10,7 @@ from .metadata import detector_metadata
 
 OPSET = 16
 
-__all__ = ["detector_metadata", "export"]
+__all__ = ["detector_metadata", "export", "to_torch"]
 
 
 def export(
@@ -114,6 +114,50 @@ def export(
     source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
     names = output_names_of(model, output_names, source.symbol, outputs)
     export_model(OPSET, file, source, names, texts, fold)
+
+
+def to_torch(path: Any) -> Any:
+    """Load a file that `export` wrote as a module of PyTorch, for inference and for training.
+
+    Where MXNet is not installed, ``gluon_roi_torch.to_torch`` does the same.
+
+    Parameters
+    ----------
+    path : str or pathlib.Path
+        The ONNX file.
+
+    Returns
+    -------
+    torch.nn.Module
+        A ``torch.fx.GraphModule`` in evaluation mode, which takes the inputs of the file in its
+        order, and returns its output, or a tuple of its outputs. The weights are Parameters under
+        their names in Gluon, the statistics of batch normalization are buffers, and both are the
+        whole ``state_dict``. ``module.meta`` has the metadata of the file.
+
+    Raises
+    ------
+    ImportError
+        A package is not installed; ``pip install onnx torch torchvision`` installs them.
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        It is not an ONNX model as `export` writes it.
+    NotImplementedError
+        A node cannot be translated; the message names it.
+
+    Notes
+    -----
+    ``BlockGrad`` is not in an exported file. Suppression and other choices of boxes have no
+    gradient. docs/to_torch.md shows how to compare, train and save the module.
+    """
+    try:
+        import gluon_roi_torch
+    except ImportError as error:
+        raise ImportError(
+            f"gluon_roi.onnx.to_torch needs the packages onnx, torch and torchvision ({error}); "
+            "run 'pip install onnx torch torchvision'"
+        ) from error
+    return gluon_roi_torch.to_torch(path)
 
 
 def input_names(

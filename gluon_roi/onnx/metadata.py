@@ -7,6 +7,9 @@ from typing import Any
 
 #: The outputs of GluonCV's detectors in order; only Mask R-CNN has masks.
 OUTPUTS = ("ids", "scores", "boxes", "masks")
+#: The entry of the metadata that lists the constants of Gluon (``params.get_constant``) among the
+#: weights, such as anchors, which training must not change.
+CONSTANTS = "gluon_roi.constants"
 #: Mean and standard deviation of ImageNet for pixels from 0 to 255.
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
@@ -69,6 +72,15 @@ def output_names(model: Any, names: list[str]) -> list[str]:
     """Names of a model's outputs: :data:`OUTPUTS` for GluonCV's detectors, otherwise `names`."""
     count = 0 if not is_detector(model) else 4 if "MaskRCNN" in _class_names(model) else 3
     return [*OUTPUTS[:count], *names[count:]]
+
+
+def gluon_constants(symbol: Any) -> set[str]:
+    """The variables of a symbol that are constants of Gluon."""
+    return {
+        name
+        for name, attributes in symbol.attr_dict().items()
+        if attributes.get("__init__", "").startswith("Constant_")
+    }
 
 
 def _scale(net: Any) -> tuple[int, int]:

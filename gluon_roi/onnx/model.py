@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any, Callable
@@ -17,6 +18,7 @@ from .dynamic_sizes import CREATIONS, creation_sizes, creations_last
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
 from .kernels import warn_of_missing_kernels
+from .metadata import CONSTANTS, gluon_constants
 from .passes import simplify
 from .passes.types import tensor_types
 from .registry import RULES
@@ -29,8 +31,13 @@ def export_model(
     """Write a file; `names` are the names of its outputs, `fold` is as for `simplify`."""
     graph, inputs, outputs, expected = _translate(opset, source, names)
     inferred = _check_model(*graph.model(inputs, outputs), expected)
-    outputs = simplify(graph, outputs, tensor_types(inferred), fold)
+    fixed = gluon_constants(source.symbol)
+    outputs = simplify(graph, outputs, tensor_types(inferred), fold, {*source.arrays} - fixed)
     model, weights = graph.model(inputs, outputs)
+    stored = [*weights, *(tensor.name for tensor in model.graph.initializer)]
+    constants = sorted(fixed.intersection(stored))
+    if constants:
+        metadata = {**metadata, CONSTANTS: json.dumps(constants)}
     onnx.helper.set_model_props(model, metadata)
     warn_of_missing_kernels(_check_model(model, weights, expected))
     save(model, weights, file)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs exported models in onnxruntime and OpenVINO against recorded outputs; needs no MXNet.
+"""Runs exported models in onnxruntime, OpenVINO and PyTorch against recorded outputs.
+
+Needs no MXNet:
 
     python -m venv build/runtimes
     build/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
@@ -59,7 +61,32 @@ def openvino(path: str, threads: int = 0, precision: str | None = "f32") -> Call
     return lambda *inputs: list(model(list(inputs)).values())
 
 
+def torch(path: str, threads: int = 0) -> Callable[..., list]:
+    """The same as a module of PyTorch."""
+    import torch as framework
+
+    from gluon_roi_torch import to_torch
+
+    if threads:
+        framework.set_num_threads(threads)
+    module = to_torch(path)
+
+    def run(*inputs: np.ndarray) -> list:
+        with framework.no_grad():
+            found = module(*map(framework.tensor, inputs))
+        return [one.detach().numpy() for one in (found if isinstance(found, tuple) else (found,))]
+
+    return run
+
+
 RUNTIMES = {"onnxruntime": onnxruntime, "openvino": openvino}
+#: The same, and to_torch, by the name of the package that each one needs.
+WAYS: dict[str, Callable] = {**RUNTIMES, "torch": torch}
+
+
+def installed() -> list[str]:
+    """The names of WAYS whose packages are installed."""
+    return [name for name in WAYS if importlib.util.find_spec(name)]
 
 
 def difference(found: Any, expected: np.ndarray) -> float:
@@ -94,8 +121,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, Any, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    runtimes = [name for name in RUNTIMES if importlib.util.find_spec(name)]
-    parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=runtimes)
+    parser.add_argument("--runtimes", nargs="+", choices=WAYS, default=installed())
     arguments = parser.parse_args()
     print(f"{'model':44}", *(f"{name:>12}" for name in arguments.runtimes))
     failed = False
@@ -105,7 +131,7 @@ def main() -> int:
             if runtime == "openvino" and name.endswith("float64"):
                 row.append(f"{'float32':>12}")  # is what it computes float64 in
                 continue
-            run = RUNTIMES[runtime](str(arguments.folder / f"{name}.onnx"))
+            run = WAYS[runtime](str(arguments.folder / f"{name}.onnx"))
             greatest = differences(run, arrays, name)
             failed |= greatest > limit
             row.append(f"{greatest:11.1e}{'!' if greatest > limit else ' '}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an ONNX model in onnxruntime, or in OpenVINO."""
+"""Runs an ONNX model in onnxruntime, in OpenVINO, or as a module of PyTorch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ def run_in_openvino(path: Path, *inputs: np.ndarray) -> list:
     return check.openvino(str(path))(*inputs)
 
 
+def run_in_torch(path: Path, *inputs: np.ndarray) -> list:
+    return check.torch(str(path))(*inputs)
+
+
 #: By the name of the runtime's package.
-RUNS = {"onnxruntime": run, "openvino": run_in_openvino}
+RUNS = {"onnxruntime": run, "openvino": run_in_openvino, "torch": run_in_torch}
 
 
 def session_of(path: Path, options: Any = None) -> Any:

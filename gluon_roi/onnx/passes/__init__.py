@@ -6,6 +6,8 @@ Equal nodes are not merged, because runtimes do this when they load a file.
 
 from __future__ import annotations
 
+from typing import Collection
+
 from ..graph import Graph
 from .batch_norm import fold_batch_norms
 from .chains import shorten_chains
@@ -16,7 +18,13 @@ from .output_names import name_outputs
 from .types import TensorType
 
 
-def simplify(graph: Graph, outputs: list, types: dict[str, TensorType], fold: bool = True) -> list:
+def simplify(
+    graph: Graph,
+    outputs: list,
+    types: dict[str, TensorType],
+    fold: bool = True,
+    weights: Collection[str] = (),
+) -> list:
     """Simplify a graph in place.
 
     Parameters
@@ -27,14 +35,17 @@ def simplify(graph: Graph, outputs: list, types: dict[str, TensorType], fold: bo
     types : dict
         Types and shapes of the tensors, from :func:`.types.tensor_types`.
     fold : bool
-        Whether batch normalisation becomes part of the layer before it.
+        Whether weights may change: batch normalisation becomes part of the layer before it, and
+        nodes of weights alone are evaluated.
+    weights : collection of str
+        The names of the weights.
 
     Returns
     -------
     list
         The outputs, with replaced tensors.
     """
-    outputs = _renamed(outputs, evaluate_constants(graph, types))
+    outputs = _renamed(outputs, evaluate_constants(graph, types, () if fold else weights))
     while True:  # removing an identity may connect two chains
         shorten_chains(graph, types)
         replaced = remove_identities(graph, types)

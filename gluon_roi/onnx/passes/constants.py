@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Collection
+
 import numpy as np
 import onnx
 from onnx import helper
@@ -22,13 +24,18 @@ _EVALUATED = {
 _MAX_GROWTH = 1 << 16
 
 
-def evaluate_constants(graph: Graph, types: dict[str, TensorType]) -> dict[str, str]:
-    """Evaluate nodes of constants, and fixed shapes; return the replacements of tensors."""
+def evaluate_constants(
+    graph: Graph, types: dict[str, TensorType], trained: Collection[str]
+) -> dict[str, str]:
+    """Evaluate nodes of constants, and fixed shapes; return the replacements of tensors.
+
+    Nodes that read `trained`, the names of weights, are not evaluated.
+    """
     replaced: dict[str, str] = {}
     kept = []
     for node in graph.nodes:
         node.input[:] = [replaced.get(name, name) for name in node.input]
-        values = _evaluate(graph, types, node)
+        values = _evaluate(graph, types, trained, node)
         if values is None:
             kept.append(node)
             continue
@@ -39,7 +46,7 @@ def evaluate_constants(graph: Graph, types: dict[str, TensorType]) -> dict[str, 
 
 
 def _evaluate(
-    graph: Graph, types: dict[str, TensorType], node: onnx.NodeProto
+    graph: Graph, types: dict[str, TensorType], trained: Collection[str], node: onnx.NodeProto
 ) -> list[np.ndarray] | None:
     """The outputs of a node if they are constants."""
     if node.op_type == "Shape":
@@ -49,7 +56,11 @@ def _evaluate(
         return None if sizes is None or None in sizes else [np.array(sizes, np.int64)]
     found = {name: graph.constants.get(name) for name in node.input}
     inputs = {name: value for name, value in found.items() if value is not None}
-    if node.op_type not in _EVALUATED or len(inputs) < len(found):
+    if (
+        node.op_type not in _EVALUATED
+        or len(inputs) < len(found)
+        or any(name in trained for name in inputs)
+    ):
         return None
     if node.op_type == "Div":
         values = _quotient(*(inputs[name] for name in node.input))

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exported models as modules of PyTorch. Needs neither MXNet nor gluon_roi."""
+
+from .convert import to_torch
+
+__all__ = ["to_torch"]
