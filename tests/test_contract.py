@@ -101,7 +101,7 @@ def halves(monkeypatch):
 
     MXNet's own split() stands in for what a library would register.
     """
-    rows = gluon_roi.library.Input("data", "rows", 0, False, True, False)
+    rows = gluon_roi.library.Input("data", "rows", 3, False, True, False)
     parameters = {"axis": "1", "num_outputs": None}
     declared = gluon_roi.library.Declared(
         "Halves", "halves", (rows,), ("low", "high"), 0, parameters

@@ -31,12 +31,12 @@ SCRIPTS = Path(__file__).parent / "scripts"
 SHAPES = [(1, 3, 9, 9), (3, 5)]
 
 
-def _symbol(units=40):
+def _symbol(units=100):
     pooled = mx.sym.ROIPooling(mx.sym.var("data"), mx.sym.var("rois"), (2, 2), 0.5, name="pool")
     return mx.sym.FullyConnected(pooled, num_hidden=units, no_bias=True, name="fc")
 
 
-def _params(value=1.0, units=40):
+def _params(value=1.0, units=100):
     return {"fc_weight": mx.nd.full((units, 12), value)}
 
 
@@ -47,7 +47,7 @@ def _export(path, value=1.0):
 def _weight(path):
     """The weight of a model, read from its file of weights if it has one."""
     model = onnx.load(str(path))
-    (found,) = (t for t in model.graph.initializer if list(t.dims) == [40, 12])
+    (found,) = (t for t in model.graph.initializer if list(t.dims) == [100, 12])
     return onnx.numpy_helper.to_array(found)
 
 
@@ -181,7 +181,7 @@ def test_processes_that_switch_to_one_path(tmp_path, symbol):
 # ---- Two files, and signals ----------------------------------------------------------------------
 
 
-def _conversion(folder, units=40):
+def _conversion(folder, units=100):
     """The line of a conversion for inference, and the sizes of its outputs; the old ones exist."""
     mx.nd.save(str(folder / "net.params"), _params(units=units))
     _symbol(units).save(str(folder / "net.json"))
@@ -197,7 +197,7 @@ def _conversion(folder, units=40):
 @pytest.mark.parametrize(
     "units, unwritten",
     [
-        (40, "--out-params: the parameters cannot be written to {}/out.params"),
+        (100, "--out-params: the parameters cannot be written to {}/out.params"),
         (1, "OUT: the symbol cannot be written to {}/out.json"),
     ],
     ids=["parameters", "symbol"],
