@@ -106,7 +106,7 @@ def start(
     held_back = val_set if val_set.held_back else None
     for line in summarize(train_set, held_back, settings.data.scale):
         print(f"dataset: {line}")
-    if settings.model.network == "small" and not settings.data.spec.recipe:
+    if settings.model.network == "small" and not settings.data.spec.recipe and not resumed:
         field = f"--network small sees {SmallResNet.RECEPTIVE_FIELD} pixels around a point"
         advice = "larger objects, as in photographs, need another --network with --pretrained-base"
         print(f"network: {field}; {advice}")
