@@ -18,6 +18,7 @@ from operators import BY_NAME, OPERATORS
 
 import gluon_roi
 from gluon_roi.inference import winograd
+from testing.inference_operators import winograd_convolution
 
 from .deformed import CALLS, every_half
 from .layers import geometry, numbers, run
@@ -162,7 +163,9 @@ def _winograd() -> dict[str, str]:
                 shapes += [(images, outputs, height, width)] if with_residual else []
                 data, weight, *more = (rng.randn(*shape) for shape in shapes)
                 inputs = map(mx.nd.array, (data, winograd.transform_weights(weight), *more))
-                out = winograd.convolve(*inputs, num_filter=outputs, dilate=dilate, act_type="relu")
+                out = winograd_convolution(
+                    *inputs, num_filter=outputs, dilate=dilate, act_type="relu"
+                )
                 key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
                 digests[key] = _digest(out)
     return digests
