@@ -87,6 +87,10 @@ def _pooling(types: Types) -> Results:
                 if arguments.get("trans_std"):
                     inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
                     more = {"trans": inputs[2]}
+                if op.name == "DeformableROIAlign":
+                    inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
+                    inputs.append(mx.nd.array(rng.rand(60, 1, *pooled), dtype=dtype))
+                    more = {"offset": inputs[2], "mask": inputs[3]}
                 for array in inputs:
                     array.attach_grad()
                 function = getattr(gluon_roi.nd, op.name)
