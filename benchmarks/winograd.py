@@ -79,7 +79,6 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
     import mxnet as mx
 
     from gluon_roi.inference import winograd
-    from testing.inference_operators import winograd_convolution
 
     arrays = layer.arrays()
     data, weight, bias = map(mx.nd.array, arrays)
@@ -92,7 +91,7 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
         )
 
     def ours() -> Any:
-        return winograd_convolution(
+        return winograd.convolve(
             data, packed, bias, num_filter=layer.filters, dilate=layer.dilate, act_type="relu"
         )
 

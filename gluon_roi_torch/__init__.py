@@ -2,5 +2,6 @@
 """Exported models as modules of PyTorch. Needs neither MXNet nor gluon_roi."""
 
 from .convert import to_torch
+from .program import to_program
 
-__all__ = ["to_torch"]
+__all__ = ["to_program", "to_torch"]

@@ -58,10 +58,11 @@ def to_torch(path: str | os.PathLike) -> torch.nn.Module:
     Of nodes that do not differentiate, such as suppression, no gradient comes back. ``BlockGrad``
     of MXNet is not in an exported file.
     """
-    return _Converter(_load(Path(path))).module()
+    return _Converter(load(Path(path))).module()
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load(path: Path) -> onnx.ModelProto:
+    """Read a model, and check that it is one of this opset."""
     if not path.is_file():
         raise FileNotFoundError(f"onnx.to_torch: path: there is no file {path}")
     try:

@@ -26,11 +26,14 @@ from support.graphs import MAKERS
 from support.onnx_evaluator import run_in_torch
 
 import gluon_roi
+from gluon_roi.__main__ import main
 from testing.onnx_runtimes import check
 
 onnx = pytest.importorskip("onnx")
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
+from gluon_roi_torch import to_program  # noqa: E402
+from gluon_roi_torch.operators import OPERATORS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = onnx_models.models()
@@ -200,6 +203,68 @@ def test_a_saved_module_needs_neither_package(small, tmp_path):
     np.savez(tmp_path / "arrays.npz", image=image, rois=rois, output=output, names=names)
     command = [sys.executable, "-c", LOAD, "model.pt2", "arrays.npz"]
     subprocess.run(command, cwd=tmp_path, check=True)
+
+
+COMMAND = """
+import sys
+sys.modules.update(dict.fromkeys(("mxnet", "gluon_roi", "gluon_roi_torch")))
+import torch, torchvision
+extra = {"metadata.json": ""}
+module = torch.export.load(sys.argv[1], extra_files=extra).module()
+pooled = module(torch.ones(3, 2, 9, 5), torch.tensor([[2.0, 0, 0, 4, 4]]))
+print(extra["metadata.json"], *pooled.shape)
+"""
+
+
+def _symbol_files(folder):
+    maps = S.relu(S.Convolution(S.var("data"), name="conv", kernel=(3, 3), num_filter=4))
+    pool = S.contrib.ROIAlign(maps, S.var("rois"), (2, 2), 1.0, sample_ratio=2)
+    pool.save(str(folder / "net-symbol.json"))
+    params = {"arg:conv_weight": mx.nd.ones((4, 2, 3, 3)), "arg:conv_bias": mx.nd.ones((4,))}
+    mx.nd.save(str(folder / "net-0000.params"), params)
+    (folder / "about.json").write_text('{"classes": ["dog"]}')
+
+
+LINE = ["export", "net-symbol.json", "net-0000.params", "--shape", "data=2,2,8,8"]
+LINE += ["--shape", "rois=3,5", "--metadata", "about.json"]
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    _symbol_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    line = [*LINE, "-o", "net.pt2", "--dynamic", "data=0,2,3", "--dynamic", "rois=0"]
+    assert main(line) == 0 and capsys.readouterr().out == "net.pt2\n"
+    command = [sys.executable, "-c", COMMAND, "net.pt2"]
+    expected = '{"classes": ["dog"]} 1 4 2 2'
+    assert subprocess.check_output(command, text=True).strip() == expected
+
+
+def test_an_axis_that_cannot_stay_free(tmp_path, monkeypatch, capsys):
+    """An operator that only takes the size of the example; nothing is written."""
+    _symbol_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(OPERATORS, "Relu", _of_one_size)
+    assert main([*LINE, "-o", "net.pt2", "--dynamic", "data=2"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "has no program of torch.export for any size" in printed.err
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".json", ".params"]
+
+
+def _of_one_size(data: Any) -> Any:
+    return data.reshape(-1, 4, 6, 6)
+
+
+@pytest.mark.parametrize(
+    "shapes, reason",
+    [
+        (None, r"input data0: expected \(any, 3, any, any\), got None"),
+        ([(2, 3, 24, 32)], "expected a shape for each of 2 inputs, got 1"),
+        ([(2, 4, 24, 32), (6, 5)], r"input data0: .*, got \(2, 4, 24, 32\)"),
+    ],
+)
+def test_shapes_of_a_program(small, shapes, reason):
+    with pytest.raises(ValueError, match=f"^onnx.to_torch: shapes: {reason}"):
+        to_program(small[2], shapes)
 
 
 CONVERT = """

@@ -16,8 +16,7 @@ struct Inputs {
   int32_t coordinates;
   int32_t lists = 1;  // number of lists of boxes in rois, one after the other
   Tensor rois;
-  Tensor offsets;   // the first kLike input; no memory if omitted
-  Tensor mask;      // the second
+  Tensor offsets;   // trans; no memory if omitted
   Tensor rois_num;  // no memory if omitted
 };
 
@@ -74,7 +73,7 @@ class RoiOperator {
       const Tensor& tensor = slots[in.count + i - 1];
       switch (Op::kInputs[i].role) {
         case Role::kRois: in.rois = tensor; break;
-        case Role::kLike: (is_first_like(i) ? in.offsets : in.mask) = tensor; break;
+        case Role::kLike: in.offsets = tensor; break;
         default: in.rois_num = tensor;
       }
     }
@@ -89,7 +88,7 @@ class RoiOperator {
     for (size_t i = 1; i < std::size(Op::kInputs); ++i) {
       if (computes_gradient(params, i)) continue;
       if (Op::kInputs[i].role == Role::kRois) d.rois = Tensor{};
-      if (Op::kInputs[i].role == Role::kLike) (is_first_like(i) ? d.offsets : d.mask) = Tensor{};
+      if (Op::kInputs[i].role == Role::kLike) d.offsets = Tensor{};
     }
     return d;
   }
@@ -108,7 +107,6 @@ class RoiOperator {
   }
 
  private:
-  static bool is_first_like(size_t input) { return Op::kInputs[input - 1].role != Role::kLike; }
   RoiOperator() = default;
   friend Op;
 };

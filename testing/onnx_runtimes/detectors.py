@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole detectors as ONNX: detections of onnxruntime and OpenVINO against those of MXNet.
+"""Whole detectors as ONNX: detections of onnxruntime, OpenVINO and PyTorch against MXNet.
 
     .venv/bin/python -m testing.onnx_runtimes.detectors FOLDER --export
         [--pretrained FILE --images FILE ...]
@@ -14,13 +14,12 @@ again, and their largest differences in score and corners.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .check import RUNTIMES
+from .check import WAYS, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUONCV = ("faster_rcnn_resnet50_v1b_voc", "faster_rcnn_fpn_resnet50_v1b_coco")
@@ -94,7 +93,7 @@ def compare(found: np.ndarray, expected: np.ndarray) -> tuple[int, float, float]
 
 
 def study(path: Path, runtime: str) -> None:
-    run = RUNTIMES[runtime](str(path))
+    run = WAYS[runtime](str(path))
     arrays = np.load(path.with_suffix(".npz"))
     total, counts, scores, corners = 0, 0, 0.0, 0.0
     for i in range(len(arrays.files) // 2):
@@ -124,9 +123,8 @@ def main() -> None:
             export_rfcn(arguments.folder, arguments.pretrained, arguments.images)
         return
     for path in sorted(arguments.folder.glob("*.onnx")):
-        for runtime in RUNTIMES:
-            if importlib.util.find_spec(runtime):
-                study(path, runtime)
+        for runtime in installed():
+            study(path, runtime)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
     .venv/bin/pip install onnxruntime openvino==2026.4.1
     .venv/bin/python -m testing.onnx_runtimes.zoo [FAMILY ...]
 
-Prints the table of docs/results/onnx.md: the largest difference of the outputs from MXNet's,
-relative to the largest number of each; for detectors, how many detections are found again.
-Detectors are optimized first, because MXNet's own operators are wrong on padding rows.
+Prints the table of docs/results/onnx.md, with PyTorch where it is installed: the largest difference
+of the outputs from MXNet's, relative to the largest number of each; for detectors, how many
+detections are found again. Detectors are optimized first, because MXNet's own operators are wrong
+on padding rows.
 tests/test_onnx_zoo.py runs the same models.
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import importlib.util
 import sys
 import tempfile
 import warnings
@@ -24,7 +24,7 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-from .check import RUNTIMES, difference
+from .check import WAYS, difference, installed
 from .detectors import compare, rows
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", default=list(FAMILIES))
     arguments = parser.parse_args()
-    runtimes = [name for name in RUNTIMES if importlib.util.find_spec(name)]
+    runtimes = installed()
     print("| family | model |", " | ".join(runtimes), "|")
     print("|---" * (2 + len(runtimes)) + "|")
     for family in arguments.families:
@@ -219,7 +219,7 @@ def main() -> None:
             except NotImplementedError as error:
                 print(f"| {family} | `{model.name}` | {error} |", flush=True)
                 continue
-            cells = [_cell(RUNTIMES[name](path), model, made) for name in runtimes]
+            cells = [_cell(WAYS[name](path), model, made) for name in runtimes]
         print(f"| {family} | `{model.name}` |", " | ".join(cells), "|", flush=True)
 
 
