@@ -9,6 +9,7 @@
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it);
 #             CMakePresets.json has the other builds
+# make new-op NAME=MyOp  the files of a new operator, as stubs (CONTRIBUTING.md)
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
 # make docs   the site, into build/docs/; make pages: without its explorer, for the checks
 # make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
@@ -25,7 +26,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PRESETS := $(BIN)/python build_tools/presets.py
 NOX := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py
 
-.PHONY: demo variants test test-all check checks matrix sanitize soak debug wheel wheels check-dist cross test-gpu bench lint analyze pages docs build pictures clean
+.PHONY: demo variants test test-all check checks matrix sanitize soak debug wheel wheels check-dist cross test-gpu bench new-op lint analyze pages docs build pictures clean
 
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
@@ -99,6 +100,10 @@ test-gpu: build
 	python3 tests/gpu/check_kernels.py
 	tests/gpu/sanitize.sh
 	$(BIN)/python tests/gpu/check_mxnet.py $(ARGS)
+
+# The files of a new operator as stubs: make new-op NAME=MyOp (CONTRIBUTING.md).
+new-op: $(VENV)/ready
+	@$(BIN)/python build_tools/new_op.py $(NAME)
 
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -102,7 +102,7 @@ def calls_of(layer: Layer) -> dict[str, Callable[[], Any]]:
     import mxnet as mx
 
     from gluon_roi.inference import gemm
-    from gluon_roi.inference.operators import function_for
+    from testing.inference_operators import function_for
 
     random = np.random.RandomState(0)
     shape = (layer.filters, layer.channels // layer.groups, layer.kernel, layer.kernel)

@@ -79,6 +79,7 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
     import mxnet as mx
 
     from gluon_roi.inference import winograd
+    from testing.inference_operators import winograd_convolution
 
     arrays = layer.arrays()
     data, weight, bias = map(mx.nd.array, arrays)
@@ -91,7 +92,7 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
         )
 
     def ours() -> Any:
-        return winograd.convolve(
+        return winograd_convolution(
             data, packed, bias, num_filter=layer.filters, dilate=layer.dilate, act_type="relu"
         )
 

@@ -43,6 +43,9 @@ OPERATORS = {
         score_maps=True, offsets=True, maps_in_backward=True, arguments={"trans_std": 0.1}
     ),
     "PyramidROIAlign": Operator(samples=True, several_maps=True, arguments={"aligned": False}),
+    "DeformableROIAlign": Operator(
+        samples=True, offsets=True, maps_in_backward=True, arguments={"gamma": 0.1, "aligned": True}
+    ),
 }
 
 
@@ -202,6 +205,8 @@ POOLING = (
         for rois in (5, 512)
     ),
     Item("PrROIPool C=512 K=128", "PrROIPool", 512, 128),
+    Item("DeformableROIAlign C=256 sampling 2 K=512", "DeformableROIAlign", 256, 512, **_WITH_2),
+    Item("DeformableROIAlign C=256 adaptive K=512", "DeformableROIAlign", 256, 512),
     Item("DeformablePSROIPool 21x7x7 K=300", "DeformablePSROIPool", 21, 300),
     Item("DeformablePSROIPool 21x7x7 K=2000", "DeformablePSROIPool", 21, 2000),
     Item("DeformablePSROIPool 81x7x7 K=300", "DeformablePSROIPool", 81, 300),

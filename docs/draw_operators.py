@@ -334,6 +334,7 @@ def cards() -> list[Card | Suppression | Overlaps]:
         Card("RotatedROIAlign", [whole], sampled, roi=TILTED),
         Card("DeformablePSROIPool", [parts], {"trans_std": 0.1}, trans=apart),
         Card("PyramidROIAlign", [whole, half], {**sampled, **levels}, scale=(1.0, 0.5)),
+        Card("DeformableROIAlign", [whole], {**sampled, "gamma": 0.1}, trans=apart),
         Card("DeformableSampling", [whole], KERNEL, roi=None, trans=wander),
     ]
     by_name = {card.name: card for card in special}

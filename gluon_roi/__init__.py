@@ -35,6 +35,7 @@ from .ops.box_nms import BoxNMS as BoxNMS
 from .ops.deformable_blocks import DeformableConvolution as DeformableConvolution
 from .ops.deformable_blocks import ModulatedDeformableConvolution as ModulatedDeformableConvolution
 from .ops.deformable_ps_roi_pool import DeformablePSROIPool as DeformablePSROIPool
+from .ops.deformable_roi_align import DeformableROIAlign as DeformableROIAlign
 from .ops.deformable_sampling import DeformableSampling as DeformableSampling
 from .ops.pr_roi_pool import PrROIPool as PrROIPool
 from .ops.proposal import Proposal as Proposal
@@ -57,6 +58,7 @@ OPERATORS = (
     PrROIPool,
     DeformablePSROIPool,
     PyramidROIAlign,
+    DeformableROIAlign,
     DeformableSampling,
     BoxNMS,
     Proposal,

@@ -174,47 +174,49 @@ def _export(
     params: str,
     result: str,
     shape: list[tuple[str, tuple]],
-    dynamic: list[tuple[str, tuple]],
+    dtype: list[tuple[str, str]],
+    dynamic: list[tuple[str, tuple | dict]],
     inputs: list[tuple[str, tuple]],
     outputs: list[str] | None,
     output_names: list[str] | None,
     metadata: str | None,
+    verify: bool,
+    verify_inputs: str | None,
+    no_fold: bool,
 ) -> int:
     file = files.target("export: -o", result)
-    read = {"SYMBOL": model, "PARAMS": params, "--metadata": metadata}
+    read = {
+        "SYMBOL": model,
+        "PARAMS": params,
+        "--metadata": metadata,
+        "--verify-inputs": verify_inputs,
+    }
     files.check_other_file("export: -o", file, read)
-    given, free = _by_name("export: --shape", shape), _by_name("export: --dynamic", dynamic)
-    cuts: dict[str, Any] = _by_name("export: --inputs", inputs)
-    source = files.read_symbol("export: SYMBOL", model)
-    arrays = files.read_parameters("export: PARAMS", params)
-    names = gluon_roi.onnx.input_names(source, arrays, list(cuts), outputs)
-    for option, found, known in (("--shape", given, names), ("--dynamic", free, [*names, *cuts])):
-        for name in found:
-            if name not in known:
-                raise ValueError(
-                    f"export: {option}: the model has no input {name!r}, expected one of "
-                    f"{', '.join(known)}"
-                )
-    for name in names:
-        if name not in given:
-            raise ValueError(f"export: --shape: expected a shape for input {name}, got none")
-    with onnx_file(file, {**given, **cuts}) as path:
+    given: bool | dict = verify
+    if verify_inputs is not None:
+        given = files.read_arrays("export: --verify-inputs", verify_inputs)
+    shapes = _by_name("export: --shape", shape)
+    cuts = _by_name("export: --inputs", inputs)
+    with onnx_file(file, {**shapes, **cuts}) as path:
         gluon_roi.onnx.export(
-            source,
-            [given[name] for name in names],
+            files.read_symbol("export: SYMBOL", model),
+            shapes,
             path,
-            arrays,
-            dynamic=[free.get(name, ()) for name in (*names, *cuts)],
+            files.read_parameters("export: PARAMS", params),
+            input_types=_by_name("export: --dtype", dtype),
+            dynamic=_by_name("export: --dynamic", dynamic),
             inputs=cuts,
             outputs=outputs,
             output_names=output_names,
             metadata=None if metadata is None else files.read_json("export: --metadata", metadata),
+            verify=given,
+            fold=not no_fold,
         )
     print(file)
     return 0
 
 
-def _by_name(option: str, pairs: list[tuple[str, tuple]]) -> dict[str, tuple]:
+def _by_name(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -236,6 +238,29 @@ def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
     if not (name and equals) or any(size < 0 for size in sizes):
         raise argparse.ArgumentTypeError(f"expected NAME=NUMBER,NUMBER,..., got {text!r}")
     return name, sizes
+
+
+def _axes(text: str) -> tuple[str, tuple[int, ...] | dict[int, str]]:
+    """NAME=0,2,3, or NAME=0:batch,2:height,3:width."""
+    name, equals, axes = text.partition("=")
+    pairs = [axis.partition(":") for axis in axes.split(",") if axis]
+    if not (name and equals) or not all(
+        axis.isdecimal() and bool(colon) == bool(pairs[0][1]) for axis, colon, _ in pairs
+    ):
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=AXIS,AXIS,... or NAME=AXIS:NAME,AXIS:NAME,..., got {text!r}"
+        )
+    if pairs and pairs[0][1]:
+        return name, {int(axis): label for axis, _, label in pairs}
+    return name, tuple(int(axis) for axis, _, _ in pairs)
+
+
+def _dtype(text: str) -> tuple[str, str]:
+    """NAME=float16."""
+    name, equals, dtype = text.rpartition("=")
+    if not (name and equals and dtype):
+        raise argparse.ArgumentTypeError(f"expected NAME=DTYPE, got {text!r}")
+    return name, dtype
 
 
 def _parser() -> _Parser:
@@ -283,7 +308,16 @@ def _parser() -> _Parser:
         "--shape", **lists, metavar="NAME=SIZES", help="shape of an input: data=1,3,600,800"
     )
     sub.add_argument(
-        "--dynamic", **lists, metavar="NAME=AXES", help="axes to leave dynamic: data=0,2,3"
+        "--dynamic",
+        **{**lists, "type": _axes},
+        metavar="NAME=AXES",
+        help="axes to leave dynamic: data=0,2,3, or with names data=0:batch,2:height,3:width",
+    )
+    sub.add_argument(
+        "--dtype",
+        **{**lists, "type": _dtype},
+        metavar="NAME=DTYPE",
+        help="dtype of an input, if it is not that of the parameters: data=float16",
     )
     lists.update(nargs="+", action="extend")
     sub.add_argument("--inputs", **lists, metavar="NAME=SIZES", help="nodes that become inputs")
@@ -292,6 +326,15 @@ def _parser() -> _Parser:
         "--output-names", nargs="+", metavar="NAME", help="names of the outputs in the file"
     )
     sub.add_argument("--metadata", metavar="FILE", help="JSON file of metadata to store")
+    sub.add_argument(
+        "--verify",
+        action="store_true",
+        help="first compare the model in onnxruntime with MXNet's, on random inputs",
+    )
+    sub.add_argument(
+        "--verify-inputs", metavar="FILE", help="the same on the arrays of a file of numpy.savez"
+    )
+    sub.add_argument("--no-fold", action="store_true", help="keep batch normalisation")
 
     sub = command("run", programs.run, "run a Python program with MXNet's operators switched")
     _add_options(sub)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
 import shutil
 import stat
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Mapping, Union
 
 import mxnet as mx
+import numpy as np
 
 from . import parameters
 from .bridge.symbol_json import parse_symbol, symbol_content
@@ -134,6 +137,20 @@ def _unknown_custom(caller: str, text: str, op_type: str) -> str:
         f"{caller}: {where} is the Custom operator {op_type}, which is not registered; import the "
         "Python module that registers it, and call gluon_roi.optimize there"
     )
+
+
+def read_arrays(caller: str, path: PathLike) -> dict[str, np.ndarray]:
+    """The arrays of a file of numpy.savez by name."""
+    kind = "file of numpy.savez"
+    _check_exists(caller, path, kind)
+    try:
+        content = io.BytesIO(Path(path).read_bytes())  # a pipe cannot be read twice
+        with np.load(content, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile, TypeError):
+        raise ValueError(f"{caller}: {os.fspath(path)} is not a {kind}") from None
+    except OSError as error:
+        raise OSError(f"{caller}: {path} cannot be read: {error.strerror or error}") from None
 
 
 def read_parameters(caller: str, path: PathLike) -> dict[str, mx.nd.NDArray]:

@@ -12,6 +12,7 @@ from .ops.deformable_convolution import (
     modulated_deformable_convolution as ModulatedDeformableConvolution,
 )
 from .ops.deformable_ps_roi_pool import deformable_ps_roi_pool as DeformablePSROIPool
+from .ops.deformable_roi_align import deformable_roi_align as DeformableROIAlign
 from .ops.deformable_sampling import deformable_sampling as DeformableSampling
 from .ops.pr_roi_pool import pr_roi_pool as PrROIPool
 from .ops.proposal import proposal as Proposal
@@ -27,6 +28,7 @@ __all__ = [
     "BoxNMS",
     "DeformableConvolution",
     "DeformablePSROIPool",
+    "DeformableROIAlign",
     "DeformableSampling",
     "ModulatedDeformableConvolution",
     "PSROIAlign",

@@ -181,6 +181,9 @@ def _pooling_case(operator: Declared, rng: np.random.RandomState) -> Case:
         scale = (SCALE, SCALE / 2)
     if "trans" in operator.input_names:
         inputs["trans"] = rng.randn(16, 2, POOLED, POOLED)
+    if "offset" in operator.input_names:
+        inputs["offset"] = rng.randn(16, 2, POOLED, POOLED)
+        inputs["mask"] = rng.rand(16, 1, POOLED, POOLED)
     arguments: dict[str, Any] = {"pooled_size": POOLED, "spatial_scale": scale}
     if "rois_grad" in operator.parameters:
         arguments["rois_grad"] = True

@@ -138,7 +138,7 @@ def _forms() -> dict[str, Model]:
         models[f"{operator.name}-images"] = Model(
             block, (data, boxes.reshape(2, 15, -1)), {"dynamic": [free, (0, 1)]}
         )
-        if operator.name != "DeformablePSROIPool":  # whose third input is trans: _offsets()
+        if "Deformable" not in operator.name:  # whose third input are offsets: _offsets()
             models[f"{operator.name}-counts"] = Model(
                 block, (data, boxes, counts), {"dynamic": [free, (0,), (0,)]}
             )
@@ -219,6 +219,37 @@ def _offsets() -> dict[str, Model]:
     return models
 
 
+def _bin_offsets() -> dict[str, Model]:
+    """DeformableROIAlign with offsets, some far, some not finite, and masks."""
+    block = gluon_roi.DeformableROIAlign(POOLED, SCALE, gamma=0.3)
+    models, random = {}, np.random.RandomState(7)
+
+    def arrays(count: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+        offset = random.randn(count, 2, *POOLED).round(2)
+        return offset.astype(dtype), random.rand(count, 1, *POOLED).round(2).astype(dtype)
+
+    for dtype in ("float32", "float16", "float64"):
+        rois = _rois("float64" if dtype == "float64" else "float32")[::2]
+        offset, mask = arrays(len(rois), dtype)
+        offset[::9, 0, 0, 0] = np.resize([np.nan, np.inf, -np.inf, 6e4, -6e4], len(offset[::9]))
+        models[f"DeformableROIAlign-offset,mask-{dtype}"] = Model(
+            block, (_map(2, dtype), rois, offset, mask), {"dynamic": [(0, 2, 3), *[(0,)] * 3]}
+        )
+    boxes, (offset, mask) = cases.all_rois(SCALE)[1:31, 1:], arrays(30, "float32")
+    fixed = gluon_roi.DeformableROIAlign(POOLED, SCALE, 2, 0.3, False)
+    models["DeformableROIAlign-offset-images"] = Model(
+        fixed,
+        (_map(2, "float32"), boxes.reshape(2, 15, 4), offset),
+        {"dynamic": [(0, 2, 3), (0, 1), (0,)]},
+    )
+    models["DeformableROIAlign-offset-counts"] = Model(
+        fixed,
+        (_map(2, "float32"), boxes, offset, mask, np.array([11, 19], "int32")),
+        {"dynamic": [(0, 2, 3), *[(0,)] * 4]},
+    )
+    return models
+
+
 class Detections(mx.gluon.HybridBlock):
     """The parts of a detector after the pooling: decoding, and suppression within each class."""
 
@@ -295,6 +326,7 @@ def models() -> dict[str, Model]:
         **_forms(),
         **_pyramids(),
         **_offsets(),
+        **_bin_offsets(),
         **_detections(),
         **_ties(),
     }

@@ -93,6 +93,8 @@ def test_wrong_tensors(op, wrong):
             "data": arrays["data"],
             "rois": arrays["rois"][:, 1:].copy() if which == "rois_num" else arrays["rois"],
             "trans": np.zeros((2, 2, 2, 2), "float32"),
+            "offset": np.zeros((2, 2, 2, 2), "float32"),
+            "mask": np.zeros((2, 1, 2, 2), "float32"),
             "rois_num": np.array([2], "int32") if which == "rois_num" else None,
         }
         slopes = {f"d_{name}": np.zeros_like(here[name]) for name in names if name != "rois_num"}

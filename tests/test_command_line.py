@@ -201,7 +201,8 @@ def test_export(model, tmp_path, part, capsys):
         line += ["--shape", "rois=3,5", "--inputs", "maps=1,2,5,6", "--outputs", "pool"]
         line += ["--dynamic", "maps=2,3"]
     else:
-        line += ["--shape", "rois=3,5", "--shape", "data=1,3,5,6", "--dynamic", "data=2,3"]
+        line += ["--shape", "rois=3,5", "--shape", "data=1,3,5,6", "--dtype", "rois=float32"]
+        line += ["--dynamic", "data=2:height,3:width"]
     about = {"short": 5, "classes": ["dog"]}
     (tmp_path / "about.json").write_text(json.dumps(about))
     line += ["--metadata", str(tmp_path / "about.json")]
@@ -225,10 +226,10 @@ def test_export(model, tmp_path, part, capsys):
     if not part:  # the function takes the same files
         gluon_roi.onnx.export(
             symbol,
-            [(1, 3, 5, 6), (3, 5)],
+            {"rois": (3, 5), "data": (1, 3, 5, 6)},
             tmp_path / "same.onnx",
             params,
-            dynamic=[(2, 3), ()],
+            dynamic={"data": {2: "height", 3: "width"}},
             metadata=about,
         )
         assert (tmp_path / "same.onnx").read_bytes() == path.read_bytes()
@@ -541,10 +542,17 @@ REFUSED = {
     f"{EXPORT} --shape data=1,x": "argument --shape: expected NAME=NUMBER,NUMBER,..., got",
     f"{EXPORT} --shape data=1,-2": "argument --shape: expected NAME=NUMBER,NUMBER,..., got",
     f"{EXPORT} --shape data=2147483648,2 --shape rois=3,5": "expected sizes up to 2147483647, got",
-    f"{EXPORT} --shape data=1,3,5,6": "--shape: expected a shape for input rois, got none",
-    f"{EXPORT} --shape dat=1": "--shape: the model has no input 'dat', expected one of data, rois",
+    EXPORT: "onnx.export: input_shapes: expected a shape for input data, got none",
+    f"{EXPORT} --shape data=1,3,5,6": "input_shapes: expected a shape for input rois, got none",
+    f"{EXPORT} --shape dat=1": "shapes: the model has no input 'dat', expected one of data, rois",
     f"{EXPORT} --shape data=1 --shape data=2": "--shape: expected data once, got it several times",
-    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic x=1": "--dynamic: the model has no",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic x=1": "dynamic: the model has no",
+    f"{EXPORT} --dynamic data": "argument --dynamic: expected NAME=AXIS,AXIS,... or NAME=AXIS:NAM",
+    f"{EXPORT} --dynamic data=2,x": "argument --dynamic: expected NAME=AXIS,AXIS,... or NAME=AXIS",
+    f"{EXPORT} --dynamic data=2:h,3": "argument --dynamic: expected NAME=AXIS,AXIS,... or NAME=AX",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic data=2:": "expected a name for axis",
+    f"{EXPORT} --dtype data": "argument --dtype: expected NAME=DTYPE, got 'data'",
+    f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dtype data=x": "x is not a dtype for inpu",
     f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --dynamic data=4": "dynamic=(4,) for input",
     f"{EXPORT} --shape data=1,3,5,6 --shape rois=3,5 --outputs no": "outputs: the model has no nod",
     f"{EXPORT} --shape data=1,4,5,6 --shape rois=3,5": "Error in operator maps: ",

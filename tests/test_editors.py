@@ -31,6 +31,9 @@ def calls(x: NDArray, y: ndarray, s: Symbol) -> None:
     reveal_type(gluon_roi.nd.DeformablePSROIPool(x, x, 7, 1 / 16))               # mxnet.nd.NDArray
     reveal_type(gluon_roi.nd.DeformablePSROIPool(x, x, None, 7, 1 / 16))         # mxnet.nd.NDArray
     reveal_type(gluon_roi.nd.DeformablePSROIPool(y, y, 7, 1 / 16, trans=y))      # mxnet.np.ndarray
+    reveal_type(gluon_roi.nd.DeformableROIAlign(x, x, 7, 1 / 16))                # mxnet.nd.NDArray
+    reveal_type(gluon_roi.nd.DeformableROIAlign(x, x, x, 7, 1 / 16, mask=x))     # mxnet.nd.NDArray
+    reveal_type(gluon_roi.nd.DeformableROIAlign(x, x, x, x, 7, 1 / 16))          # mxnet.nd.NDArray
     reveal_type(gluon_roi.nd.DeformableSampling(x, x, 3, 1, mask=x, pad=1))      # mxnet.nd.NDArray
     reveal_type(gluon_roi.nd.PyramidROIAlign([x, x], x, 7, (1 / 4, 1 / 8)))      # mxnet.nd.NDArray
     reveal_type(gluon_roi.ROIAlign(7, 1 / 16, prefix="a"))        # gluon_roi.ops.roi_align.ROIAlign
@@ -91,7 +94,7 @@ def test_overloads_repeat_the_whole_signature():
             if previous.name == function.name and ast.get_docstring(function):
                 assert ast.dump(previous.args) == ast.dump(function.args), function.name
                 repeated += 1
-    assert repeated == 2
+    assert repeated == 3
 
 
 def test_types_are_shipped():

@@ -22,6 +22,8 @@ from support.inference_networks import outputs_of, static_call
 import gluon_roi
 from gluon_roi.inference import convert, winograd
 from gluon_roi.inference.constants import is_deterministic
+from gluon_roi.inference.graph import InferenceGraph
+from gluon_roi.inference.layers import is_plain_convolution
 
 S = mx.sym
 #: MXNet 1.8.0's fusion fails on most graphs.
@@ -479,6 +481,28 @@ def test_other_types_are_not_fused():
     params = {name: value.astype("float64") for name, value in parameters(symbol).items()}
     made = assert_same_calls(symbol, params, [{"data": array(1, 16, 5, 6).astype("float64")}])
     assert made.changes["layers that MXNet did not fuse"] == 1
+
+
+def test_shapes_and_types_that_mxnet_cannot_infer_are_told():
+    """Passes that need them leave most layers as they are."""
+    symbol = layer()
+    params = parameters(symbol)
+    with pytest.warns(UserWarning, match="cannot infer the shapes .* usual sizes: .*inconsistent"):
+        convert.convert(symbol, params, {"data": (1, 5, 6, 6)})
+    symbol = S.elemwise_add(layer(), S.var("other"))
+    double = array(1, 16, 5, 6).astype("float64")
+    with pytest.warns(UserWarning, match="cannot infer the types .* as they are: .*[Ii]ncompat"):
+        convert.convert(symbol, params, {"data": array(1, 16, 5, 6), "other": double})
+
+
+@pytest.mark.parametrize("text", ["1", " 1", "01"])
+def test_attributes_are_compared_as_values(text):
+    symbol = mx.sym.load_json(
+        norm(layer(num_group=1)).tojson().replace('"num_group": "1"', f'"num_group": "{text}"')
+    )
+    graph = InferenceGraph(symbol, parameters(symbol), {}, {})
+    (number,) = (i for i, node in enumerate(graph.nodes) if node["op"] == "Convolution")
+    assert is_plain_convolution(graph, number)
 
 
 def test_a_refusal_is_told(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gluon_roi.inference import max_pooling
-from gluon_roi.inference.operators import function_for
+from testing.inference_operators import function_for
 
 
 def call(data: Any, **attributes: Any) -> Any:

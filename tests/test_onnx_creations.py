@@ -43,8 +43,8 @@ CREATED: dict[str, tuple] = {
     ),
     "as many as cells": (S.Reshape(X, shape=(-1,)) * S.ones((0,)), [(2, 3)], [(0, 1)], [(5, 4)]),
     "given, of axes with one size": (
-        S.broadcast_add((X + Y) * S.ones((3, 1)), S.ones((1, 7))),
-        [(3, 1), (3, 1)], [(0,), (0,)], [(3, 1), (3, 1)],
+        S.Concat(S.broadcast_add(X * S.ones((3, 1)), Y * S.ones((1, 4))), S.ones((5, 4)), dim=0),
+        [(3, 1), (1, 4)], [(0,), (1,)], [(3, 1), (1, 4)],
     ),
     "fixed beside dynamic": (S.Concat(X, S.ones((4, 3)), dim=0), [(2, 3)], [(0,)], [(5, 3)]),
 }  # fmt: skip

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -108,7 +109,7 @@ def test_no_shape_where_every_input_is_replaced(tmp_path, capsys):
     assert _names(path) == (["r"], ["e_output"])
     np.testing.assert_allclose(run(Path(path), X)[0], np.exp(X), rtol=1e-6)
     assert main(["export", symbol, params, "-o", path]) == 2
-    assert "--shape: expected a shape for input x, got none" in capsys.readouterr().err
+    assert "input_shapes: expected a shape for input x, got none" in capsys.readouterr().err
 
 
 def test_a_parameter_named_as_an_input(tmp_path):
@@ -190,6 +191,18 @@ def _pyramid():
             [(1, 3)],
             [(0, 1)],
             "axes [0, 1] of x cannot be dynamic, because the model fixes their sizes: ",
+        ),
+        (
+            S.Group([S.dot(S.var("x"), S.ones((3, 2))), S.var("y") * 2]),
+            [(1, 3), (1, 3)],
+            [(0, 1), (0, 1)],
+            "axis 1 of x cannot be dynamic, because MXNet accepts the model with no other size",
+        ),
+        (  # a batch in which each image has three rows of y
+            S.Group([S.dot(S.reshape(S.var("x"), (-3, 0)), S.ones((2, 2))) * S.var("y")]),
+            [(2, 3, 2), (6, 2)],
+            [(0, 2), (0,)],
+            "axis 2 of x cannot be dynamic, because MXNet accepts the model with no other size",
         ),
     ],
 )
@@ -285,6 +298,58 @@ def test_axes_that_can_be_dynamic(symbol, shapes, dynamic, tmp_path):
     dims = [value.type.tensor_type.shape.dim for value in onnx.load(str(path)).graph.input]
     free = [tuple(n for n, d in enumerate(shape) if d.dim_param) for shape in dims]
     assert free == dynamic
+
+
+def test_sizes_that_mxnet_infers_from_another_input(tmp_path):
+    """y has three rows for each row of x but the first."""
+    rows = S.reshape(S.slice_axis(S.var("x"), axis=0, begin=1, end=None), (-3, 0)) + S.var("y")
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(rows, [(5, 3, 2), (12, 2)], path, dynamic=[(0,), (0,)])
+    x, y = np.ones((3, 3, 2), "float32"), np.ones((6, 2), "float32")
+    np.testing.assert_array_equal(run(path, x, y)[0], np.full((6, 2), 2))
+
+
+def _dims(path):
+    """The shapes of a file's inputs by their names."""
+    return {
+        value.name: [d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim]
+        for value in onnx.load(str(path)).graph.input
+    }
+
+
+def test_arguments_by_name(tmp_path):
+    shapes: Any = {"im_info": (1, 3), "data": (1, 4, 12, 9)}
+    dynamic: Any = {"im_info": {0: "batch"}, "data": {0: "batch", 3: "width", 2: "height"}}
+    types = {"im_info": "float32"}
+    path, same = tmp_path / "model.onnx", tmp_path / "same.onnx"
+    symbol = _detector()
+    gluon_roi.onnx.export(symbol, shapes, path, input_types=types, dynamic=dynamic)
+    assert _dims(path) == {"data": ["batch", 4, "height", "width"], "im_info": ["batch", 3]}
+    axes = [dynamic["data"], dynamic["im_info"]]
+    gluon_roi.onnx.export(symbol, DETECTOR, same, input_types=["float32"] * 2, dynamic=axes)
+    assert same.read_bytes() == path.read_bytes()
+    gluon_roi.onnx.export(symbol, DETECTOR, path, dynamic={"data": [2]})
+    assert _dims(path) == {"data": [1, 4, "data_2", 9], "im_info": [1, 3]}
+
+
+def test_names_for_the_inputs_of_a_block(tmp_path):
+    """In the order of the call; they name axes and dtypes, too."""
+    path = tmp_path / "model.onnx"
+    pool = gluon_roi.ROIPool(2, 1.0)
+    shapes: Any = {"maps": (1, 3, 9, 9), "boxes": (4, 5)}
+    gluon_roi.onnx.export(pool, shapes, path, dynamic={"boxes": {0: "rows"}})
+    assert _dims(path) == {"maps": [1, 3, 9, 9], "boxes": ["rows", 5]}
+    gluon_roi.onnx.export(pool, [*shapes.values()], path, dynamic={"data1": (0,)})
+    assert _dims(path) == {"data0": [1, 3, 9, 9], "data1": ["data1_0", 5]}
+    dense = mx.gluon.nn.Dense(2, in_units=3, prefix="d_")
+    dense.initialize()
+    for name in ("d_weight", ""):
+        with pytest.raises(ValueError) as raised:
+            gluon_roi.onnx.export(dense, {name: (1, 3)}, tmp_path / "other.onnx")
+        assert str(raised.value) == (
+            "onnx.export: input_shapes: expected names for inputs that no parameter has, got "
+            f"{name!r}"
+        )
 
 
 def test_the_batch_of_gluoncvs_detectors(tmp_path):

@@ -43,7 +43,7 @@ def _refused(file: Any, message: str, model: Any, *arguments: Any, **options: An
     assert not file.is_file()
 
 
-LIST = "expected a list with an entry for each input, got"
+LIST = "expected a list with an entry for each input, or a dict of their names, got"
 #: Argument of export -> values, each with what the error says.
 ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     "params": [
@@ -67,7 +67,15 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
             "[(1, 3, 128, 160)], got (1, 3, 128, 160)",
         ),
         ([(2**31, 2), (1, 3)], "input_shapes: expected sizes up to 2147483647, got (2147483648, 2"),
-        ({"data": SHAPES[0]}, f"input_shapes: {LIST} {{'data': (1, 3, 12, 9)}}"),
+        ({"data": SHAPES[0]}, "input_shapes: expected a shape for input im_info, got none"),
+        (
+            {"data": SHAPES[0], "info": SHAPES[1]},
+            "input_shapes: the model has no input 'info', expected one of data, im_info",
+        ),
+        (
+            {"data": SHAPES[0], "im_info": 3},
+            "input_shapes: im_info: expected a shape of integers, got 3",
+        ),
         ([(1, 3, 12.0, 9), (1, 3)], "expected a shape of integers, got (1, 3, 12.0, 9)"),
         ([(1, 3, -12, 9), (1, 3)], "expected a shape of integers, got (1, 3, -12, 9)"),
         ([(1, 3, 12), (1, 3)], "Error in operator maps: "),
@@ -82,12 +90,22 @@ ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         ([None, ()], "dynamic=None for input data of shape (1, 3, 12, 9): expected a list of axes"),
         (["ab", ()], "dynamic='ab' for input data of shape (1, 3, 12, 9): expected a list of axes"),
         ([(2.0,), ()], "dynamic=(2.0,) for input data of shape (1, 3, 12, 9): expected a list"),
+        ({"x": (0,)}, "dynamic: the model has no input 'x', expected one of data, im_info"),
+        ({"data": {4: "w"}}, "dynamic={4: 'w'} for input data of shape (1, 3, 12, 9): expected"),
+        ({"data": {2: ""}}, "dynamic: expected a name for axis 2 of input data, got ''"),
+        ({"data": {2: 5}}, "dynamic: expected a name for axis 2 of input data, got 5"),
+        (
+            {"data": {2: "side", 3: "side"}},
+            "dynamic: axes named 'side' have the sizes 12 and 9, expected one size",
+        ),
     ],
     "input_types": [
         (5, f"input_types: {LIST} 5"),
         ([None, "float32"], "input_types: None is not a dtype for input data"),
         (["complex64", "float32"], "input_types: complex64 is not a dtype for input data"),
         (["int32", "float32"], "Error in operator maps: "),
+        ({"im_inf": "int32"}, "input_types: the model has no input 'im_inf', expected one of data"),
+        ({"data": "complex64"}, "input_types: complex64 is not a dtype for input data"),
     ],
     "inputs": [
         (["rois"], "inputs: expected a dict of names and shapes, got ['rois']"),

@@ -13,7 +13,8 @@ from support.suppressed import CALLS
 from support.winograds import numbers
 
 import gluon_roi
-from gluon_roi.inference import upsample, winograd
+from gluon_roi.inference import winograd
+from testing.inference_operators import upsample_add, winograd_convolution
 
 IMAGES, POOLED, SCALE = 2, 2, 1.0
 nd = gluon_roi.nd
@@ -199,18 +200,18 @@ def test_operators_for_inference(size):
     def inputs():
         return {name: mx.nd.array(array, ctx=mx.cpu()) for name, array in arrays.items()}
 
-    expected = winograd.convolve(**inputs(), num_filter=4).asnumpy()
+    expected = winograd_convolution(**inputs(), num_filter=4).asnumpy()
     for name in "data", "residual":
         given = inputs()
         with pytest.raises(mx.MXNetError, match=f"output: .* is shared with {name}"):
-            winograd.convolve(**given, num_filter=4, out=given[name]).wait_to_read()
+            winograd_convolution(**given, num_filter=4, out=given[name]).wait_to_read()
     out = mx.nd.zeros(shape, ctx=mx.cpu())
-    winograd.convolve(**inputs(), num_filter=4, out=out)
+    winograd_convolution(**inputs(), num_filter=4, out=out)
     np.testing.assert_array_equal(out.asnumpy(), expected)
     low = mx.nd.ones((1, 4, -(-size // 2), -(-size // 2)), ctx=mx.cpu())
     high = inputs()["residual"]
     with pytest.raises(mx.MXNetError, match="UpsampleAdd: output: .* is shared with high"):
-        upsample.upsample_add(low, high, out=high).wait_to_read()
+        upsample_add(low, high, out=high).wait_to_read()
 
 
 @pytest.mark.parametrize("flags", [{}, {"static_alloc": True, "static_shape": True}])
@@ -226,10 +227,10 @@ def test_graphs_plan_no_output_in_an_input(flags):
     variables = {name: mx.sym.var(name) for name in inputs}
     computed = {name: mx.sym.relu(variable) for name, variable in variables.items()}
     block = mx.gluon.SymbolBlock(
-        mx.sym.relu(winograd.convolve(**computed, num_filter=4)), list(variables.values())
+        mx.sym.relu(winograd_convolution(**computed, num_filter=4)), list(variables.values())
     )
     block.hybridize(**flags)
     positive = {name: mx.nd.relu(array) for name, array in arrays.items()}
-    expected = mx.nd.relu(winograd.convolve(**positive, num_filter=4)).asnumpy()
+    expected = mx.nd.relu(winograd_convolution(**positive, num_filter=4)).asnumpy()
     for _ in range(3):
         np.testing.assert_array_equal(block(*arrays.values()).asnumpy(), expected)

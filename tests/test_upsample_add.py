@@ -9,12 +9,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from gluon_roi.inference import upsample
+from testing.inference_operators import upsample_add
 
 
 def run(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     arrays = (mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in (low, high))
-    return upsample.upsample_add(*arrays).asnumpy()
+    return upsample_add(*arrays).asnumpy()
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:
@@ -38,7 +38,7 @@ def test_agrees_with_mxnet():
     low, high = mx.nd.array(numbers(0, 1, 40, 38, 50)), mx.nd.array(numbers(1, 1, 40, 75, 100))
     larger = mx.nd.UpSampling(low, scale=2, sample_type="nearest")
     wanted = mx.nd.slice_like(larger, high, axes=(2, 3)) + high
-    np.testing.assert_array_equal(upsample.upsample_add(low, high).asnumpy(), wanted.asnumpy())
+    np.testing.assert_array_equal(upsample_add(low, high).asnumpy(), wanted.asnumpy())
 
 
 def test_worked_number():
@@ -59,7 +59,7 @@ def test_empty():
 
 
 def test_symbols():
-    symbol = upsample.upsample_add(mx.sym.var("low"), mx.sym.var("high"), name="up")
+    symbol = upsample_add(mx.sym.var("low"), mx.sym.var("high"), name="up")
     symbol = mx.sym.load_json(symbol.tojson())
     assert symbol.infer_shape(low=(1, 2, 3, 4), high=(1, 2, 5, 7))[1] == [(1, 2, 5, 7)]
     arrays = {"low": numbers(0, 1, 2, 3, 4), "high": numbers(1, 1, 2, 5, 7)}
@@ -80,7 +80,7 @@ def test_symbols():
 )
 def test_wrong_shapes(low, high, expected):
     with pytest.raises(mx.MXNetError, match=f"UpsampleAdd: {expected}"):
-        upsample.upsample_add(mx.nd.zeros(low), mx.nd.zeros(high))
+        upsample_add(mx.nd.zeros(low), mx.nd.zeros(high))
 
 
 @pytest.mark.parametrize("position, name", [(0, "low"), (1, "high")])
@@ -88,14 +88,14 @@ def test_wrong_types(position, name):
     inputs: Any = [mx.nd.zeros((1, 2, 3, 4)), mx.nd.zeros((1, 2, 6, 8))]
     inputs[position] = inputs[position].astype("float64")
     with pytest.raises(mx.MXNetError, match=f"UpsampleAdd: {name} has dtype float64, expected flo"):
-        upsample.upsample_add(*inputs)
+        upsample_add(*inputs)
 
 
 def test_no_gradient():
     low, high = mx.nd.zeros((1, 2, 3, 4)), mx.nd.zeros((1, 2, 6, 8))
     low.attach_grad()
     with mx.autograd.record():
-        out = upsample.upsample_add(low, high)
+        out = upsample_add(low, high)
     with pytest.raises(mx.MXNetError, match="UpsampleAdd: has no gradient, because it is for"):
         out.backward()
         low.grad.wait_to_read()

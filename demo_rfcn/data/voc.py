@@ -114,9 +114,6 @@ def _counts_from_zero(root: Path, annotations: Sequence[Path]) -> str:
     label_map = root / "labelmap.txt"
     if label_map.is_file() and label_map.read_bytes().startswith(_LABEL_MAP):
         return "CVAT wrote them (labelmap.txt)"
-    present = [name for name in ("Annotations", *IMAGE_FOLDERS) if (root / name).is_dir()]
-    if present == ["Annotations", "images"]:
-        return "Label Studio wrote them (folders images and Annotations)"
     low = []
     for path in filter(Path.is_file, filter(_is_xml, annotations)):
         content = path.read_bytes()

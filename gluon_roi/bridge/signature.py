@@ -51,24 +51,29 @@ def public_name(name: str) -> Callable[[AnyFunction], AnyFunction]:
     return decorate
 
 
-def optional_input(name: str) -> Callable[[Callable], Callable]:
-    """Decorator: an input may be omitted among positional arguments.
+def optional_input(*names: str) -> Callable[[Callable], Callable]:
+    """Decorator: inputs may be omitted among positional arguments, or given by name.
 
     ``DeformablePSROIPool(data, rois, 7, 1 / 16)`` is ``DeformablePSROIPool(data, rois, None, 7,
-    1 / 16)``, where `name` is trans. Parameters are numbers, tuples or lists; inputs never are.
+    1 / 16)``, where the name is trans. Parameters are numbers, tuples or lists; inputs never are.
+    The names follow each other in the signature.
     """
 
     def decorate(function: Callable) -> Callable:
-        position = list(inspect.signature(function).parameters).index(name)
+        position = list(inspect.signature(function).parameters).index(names[0])
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if name not in kwargs:
-                if len(args) < position:
-                    kwargs[name] = None
-                elif len(args) == position or isinstance(args[position], (Integral, tuple, list)):
-                    args = (*args[:position], None, *args[position:])
-            return function(*args, **kwargs)
+            if len(args) < position:
+                return function(*args, **{**dict.fromkeys(names), **kwargs})
+            inputs, rest = list(args[:position]), list(args[position:])
+            for name in names:
+                is_next = bool(rest) and not isinstance(rest[0], (Integral, tuple, list))
+                if name in kwargs and not is_next:
+                    inputs.append(kwargs.pop(name))
+                else:  # one that is given twice is an error of the function
+                    inputs.append(rest.pop(0) if is_next else None)
+            return function(*inputs, *rest, **kwargs)
 
         return call
 

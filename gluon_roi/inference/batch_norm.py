@@ -25,7 +25,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]
-        if node["op"] != "BatchNorm" or graph.attribute(number, "axis", "1") != "1":
+        if node["op"] != "BatchNorm" or graph.integer(number, "axis", 1) != 1:
             continue
         if any(entry.node == number and entry.output > 0 for entry in uses):
             continue  # its mean and variance are read
@@ -37,8 +37,9 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             continue
         if not _has_channels_first(graph, source.node):
             continue
-        attributes = graph.attribute(number, "eps", _EPSILON), graph.flag(number, "fix_gamma", True)
-        key = (*layer["inputs"][1:], *node["inputs"][1:], *attributes)
+        epsilon = float(graph.attribute(number, "eps", _EPSILON))
+        fix_gamma = graph.flag(number, "fix_gamma", True)
+        key = (*layer["inputs"][1:], *node["inputs"][1:], epsilon, fix_gamma)
         if key not in folded:
             parts = _folded(graph, number, source.node)
             if parts is None:

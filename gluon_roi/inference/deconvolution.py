@@ -34,7 +34,7 @@ def replace_deconvolutions(graph: InferenceGraph) -> int:
                 graph.constant(f"{node['name']}_cells_weight", np.ascontiguousarray(rows)),
                 graph.constant(f"{node['name']}_cells_bias", np.tile(bias, side * side)),
             )
-        filters = int(graph.attribute(number, "num_filter", "0")) * side * side
+        filters = graph.integer(number, "num_filter") * side * side
         cells = graph.node(
             "Convolution",
             f"{node['name']}_cells",
@@ -60,7 +60,7 @@ def _tiles_its_output(graph: InferenceGraph, number: int) -> bool:
         and pair(graph, number, "pad", 0) == (0, 0)
         and pair(graph, number, "adj", 0) == (0, 0)
         and pair(graph, number, "dilate", 1) == (1, 1)
-        and graph.attribute(number, "target_shape", "()") in ("()", "None", "[]")
-        and graph.attribute(number, "num_group", "1") == "1"
+        and not any(graph.sizes(number, "target_shape"))
+        and graph.integer(number, "num_group", 1) == 1
         and graph.attribute(number, "layout", "None") in ("None", "NCHW")
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import warnings
 from ast import literal_eval
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -13,6 +14,7 @@ import numpy as np
 from ..bridge.arguments import is_true, text
 from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
 from ..bridge.symbol_json import text as text_of_file
+from ..files import sentence
 from ..weights import copy_weights, values_of
 from .constants import is_deterministic
 
@@ -67,6 +69,9 @@ class InferenceGraph(Nodes):
     def attribute(self, number: int, name: str, default: str) -> str:
         return without_longs(self.nodes[number].get("attrs", {}).get(name, default))
 
+    def integer(self, number: int, name: str, default: int = 0) -> int:
+        return int(self.attribute(number, name, str(default)))
+
     def flag(self, number: int, name: str, default: bool = False) -> bool:
         return is_true(self.attribute(number, name, str(default)))
 
@@ -120,7 +125,11 @@ class InferenceGraph(Nodes):
     # ---- Shapes and types --------------------------------------------------------------------
 
     def shapes(self) -> dict[NodeEntry, tuple[int, ...]]:
-        """Shapes of the first outputs of nodes; empty where MXNet cannot infer them all."""
+        """Shapes of the first outputs of nodes.
+
+        Empty if those of inputs are not known, or depend on values; and, with a warning, if MXNet
+        cannot infer them.
+        """
         if self.is_dynamic or not set(self.inputs()) <= set(self.input_shapes):
             return {}
         symbol, entries = self._first_outputs()
@@ -129,12 +138,13 @@ class InferenceGraph(Nodes):
         given = {**known, **self.input_shapes}
         try:
             _, shapes, _ = symbol.infer_shape(**{k: v for k, v in given.items() if k in used})
-        except mx.MXNetError:
+        except mx.MXNetError as error:
+            _warn_of("shapes", "layers are chosen for usual sizes", error)
             return {}
         return dict(zip(entries, shapes or ()))
 
     def types(self) -> dict[NodeEntry, Any]:
-        """Types of the first outputs of nodes; empty where MXNet cannot infer them all.
+        """Types of the first outputs of nodes; empty, with a warning, if MXNet cannot infer them.
 
         Inputs of unknown type are taken for float32. Layers are float32 if their weights are.
         """
@@ -144,7 +154,8 @@ class InferenceGraph(Nodes):
         used = set(symbol.list_inputs())
         try:
             _, types, _ = symbol.infer_type(**{k: v for k, v in given.items() if k in used})
-        except mx.MXNetError:
+        except mx.MXNetError as error:
+            _warn_of("types", "most layers stay as they are", error)
             return {}
         return dict(zip(entries, types or ()))
 
@@ -189,11 +200,11 @@ class InferenceGraph(Nodes):
         return entry
 
     def replace(self, old: NodeEntry, new: NodeEntry, *known: dict[NodeEntry, Any]) -> None:
-        """Replace an output by another one wherever it is read, also as an output of the symbol.
+        """Replace an output wherever it is read, rename the new node, and drop unread parameters.
 
         The new node gets the old node's name, so that outputs of the symbol keep their names, and
         its shape or type in each dict of `known`, so that a pass can replace what reads it, too.
-        Parameters that nothing reads any more are dropped, which may be hundreds of MB.
+        Parameters that nothing reads any more may have hundreds of MB.
         """
         for values in known:
             if old in values:
@@ -221,3 +232,11 @@ class InferenceGraph(Nodes):
         return {
             name: self.parameters[name] for name in symbol.list_inputs() if name in self.parameters
         }
+
+
+def _warn_of(what: str, consequence: str, error: mx.MXNetError) -> None:
+    warnings.warn(
+        f"optimize: MXNet cannot infer the {what} of this graph, so {consequence}: "
+        f"{sentence(str(error))}",
+        stacklevel=3,
+    )

@@ -19,8 +19,8 @@ def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
     inputs = graph.nodes[layer]["inputs"]
     if len(inputs) > 2:
         return graph.value(inputs[2])
-    outputs = graph.attribute(layer, "num_filter", graph.attribute(layer, "num_hidden", "0"))
-    return np.zeros(int(outputs), np.float32)
+    outputs = graph.integer(layer, "num_filter", graph.integer(layer, "num_hidden"))
+    return np.zeros(outputs, np.float32)
 
 
 def convolves_maps(graph: InferenceGraph, number: int) -> bool:
@@ -34,7 +34,7 @@ def convolves_maps(graph: InferenceGraph, number: int) -> bool:
 
 def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:
     """Whether a node is a Convolution of two spatial axes, channels first, in one group."""
-    return convolves_maps(graph, number) and graph.attribute(number, "num_group", "1") == "1"
+    return convolves_maps(graph, number) and graph.integer(number, "num_group", 1) == 1
 
 
 def pair(graph: InferenceGraph, number: int, name: str, default: int) -> tuple[int, ...]:

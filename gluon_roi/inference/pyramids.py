@@ -6,7 +6,9 @@ from __future__ import annotations
 from ..bridge.symbol_json import NodeEntry
 from .forms import forms
 from .graph import SUMS, InferenceGraph
-from .upsample import OPERATOR
+
+#: The operator's name in MXNet and in symbol files.
+OPERATOR = "_gluon_roi_UpsampleAdd"
 
 
 def join_upsampling_and_sum(graph: InferenceGraph) -> int:
@@ -41,7 +43,7 @@ def _upsampled(graph: InferenceGraph, cut: NodeEntry, high: NodeEntry) -> NodeEn
     if not graph.is_node(large, "UpSampling"):
         return None
     is_nearest = graph.attribute(large.node, "sample_type", "") == "nearest"
-    if not is_nearest or graph.attribute(large.node, "scale", "") != "2":
+    if not is_nearest or graph.integer(large.node, "scale") != 2:
         return None
     inputs = graph.nodes[large.node]["inputs"]
     return inputs[0] if len(inputs) == 1 else None

@@ -9,16 +9,12 @@ The operator is WinogradConvolution (src/ops/winograd_convolution.h). A tile of 
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 
-from .operators import function_for
-
 __all__ = [
     "OPERATOR",
-    "amplification",
-    "convolve",
     "count_tiles",
     "error_bound",
     "pays",
@@ -102,29 +98,6 @@ def _transformed_blocks(weight: np.ndarray) -> Iterator[np.ndarray]:
         yield points.reshape(*block.shape[:2], 6, 6)
 
 
-def amplification(weight: np.ndarray) -> float:
-    """How much larger the terms that a tile sums can be than those of a direct convolution.
-
-    Parameters
-    ----------
-    weight : array (O, C, 3, 3)
-
-    Returns
-    -------
-    float
-        The largest sum of absolute terms of any output, over max|data| sum|weight|: 1 for a direct
-        convolution, 25 to 40 for trained weights, at most 175.5 for any.
-
-    Examples
-    --------
-    >>> round(amplification(np.ones((1, 1, 3, 3))), 1)
-    35.8
-    """
-    terms, sums = _terms(weight)
-    with np.errstate(invalid="ignore"):
-        return float(np.max(np.where(sums > 0, terms / np.where(sums > 0, sums, 1), 0), initial=0))
-
-
 def error_bound(weight: np.ndarray) -> float:
     """Bound the error of outputs on maps with numbers between -1 and 1.
 
@@ -153,22 +126,20 @@ def error_bound(weight: np.ndarray) -> float:
     >>> error_bound(np.full((1, 1, 3, 3), 1 / 9)) < 1e-4
     True
     """
-    terms, _ = _terms(weight)
-    largest = float(np.max(terms, initial=0))
+    largest = float(np.max(_largest_terms(weight), initial=0))
     if not largest < float(np.finfo(np.float32).max):
         return float("inf")
     return 2.0**-24 * (np.shape(weight)[1] + 14) * largest
 
 
-def _terms(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each output, its largest sum of absolute terms for max|data| = 1, and sum|weight|."""
-    weight = _checked(weight)
+def _largest_terms(weight: np.ndarray) -> np.ndarray:
+    """For each output, its largest sum of absolute terms for max|data| = 1."""
     maps = np.abs(B).sum(axis=0)
     terms = [np.zeros(0)]
-    for points in _transformed_blocks(weight):
+    for points in _transformed_blocks(_checked(weight)):
         sums = np.abs(points).sum(axis=1) * np.outer(maps, maps)
         terms.append((np.abs(A).T @ sums @ np.abs(A)).max(axis=(1, 2)))
-    return np.concatenate(terms), np.abs(np.asarray(weight, np.float64)).sum(axis=(1, 2, 3))
+    return np.concatenate(terms)
 
 
 def count_tiles(data_shape: Sequence[int], dilate: int = 1) -> int:
@@ -223,61 +194,3 @@ def pays(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> bool:
     ours += 36 * 24 * products
     direct = 4 / 3 * 9 * images * height * width * channels * num_filter
     return ours <= 0.7 * direct
-
-
-def convolve(
-    data: Any,
-    weight: Any,
-    bias: Any,
-    residual: Any = None,
-    *,
-    num_filter: int,
-    dilate: int = 1,
-    act_type: str = "",
-    **naming: Any,
-) -> Any:
-    """Call the operator on arrays or symbols of mx.nd and mx.sym.
-
-    Parameters
-    ----------
-    data : array or symbol (N, C, H, W)
-        float32, on the CPU.
-    weight : array or symbol (36, ceil(num_filter / 16), C, 16)
-        Of `transform_weights`.
-    bias : array or symbol (num_filter,)
-    residual : array or symbol (N, num_filter, H, W), optional
-        Added before the activation.
-    num_filter : int
-        Number of output channels.
-    dilate : int
-        Distance of the cells that a kernel reads; the map is padded by as many zeros.
-    act_type : str
-        'relu' or ''.
-    naming
-        ``name`` and ``attr`` of the node of a symbol, ``out`` of arrays.
-
-    Returns
-    -------
-    array or symbol (N, num_filter, H, W)
-        It has no gradient.
-
-    Raises
-    ------
-    MXNetError
-        Shapes or types do not match, or the arrays are on a GPU.
-
-    Examples
-    --------
-    >>> import mxnet as mx
-    >>> weight = mx.nd.array(transform_weights(np.ones((1, 1, 3, 3))))
-    >>> convolve(mx.nd.ones((1, 1, 3, 3)), weight, mx.nd.zeros(1), num_filter=1).asnumpy().round(4)
-    array([[[[4., 6., 4.],
-             [6., 9., 6.],
-             [4., 6., 4.]]]], dtype=float32)
-    """
-    attributes = {"num_filter": num_filter, "dilate": dilate, "act_type": act_type}
-    inputs = [data, weight, bias]
-    if residual is not None:
-        inputs.append(residual)
-        attributes["residual"] = True
-    return function_for(OPERATOR, data)(*inputs, **attributes, **naming)

@@ -41,7 +41,7 @@ def use_winograd(graph: InferenceGraph) -> int:
                 graph.constant(f"{node['name']}_winograd_bias", parts[1]),
             )
         inputs = [data, *transformed[layer]]
-        attributes: dict[str, Any] = {"num_filter": graph.attribute(number, "num_filter", "0")}
+        attributes: dict[str, Any] = {"num_filter": graph.integer(number, "num_filter")}
         dilate = pair(graph, number, "dilate", 1)[0]
         if dilate != 1:
             attributes["dilate"] = dilate

@@ -15,15 +15,16 @@ __all__ = ["detector_metadata", "export", "to_torch"]
 
 def export(
     model: Any,
-    input_shapes: Sequence,
+    input_shapes: Sequence | dict[str, Sequence[int]],
     path: Any,
     params: Any = None,
-    input_types: Sequence | None = None,
-    dynamic: Sequence[Sequence[int]] | None = None,
+    input_types: Sequence | dict[str, Any] | None = None,
+    dynamic: Sequence | dict[str, Any] | None = None,
     inputs: dict[str, Sequence[int]] | None = None,
     outputs: Sequence[str] | None = None,
     metadata: dict[str, Any] | None = None,
     output_names: Sequence[str] | None = None,
+    verify: bool | Sequence | dict[str, Any] = False,
     fold: bool = True,
 ) -> None:
     """Write a model to an ONNX file, using standard operators only.
@@ -40,23 +41,28 @@ def export(
         A block, hybridized or not, a symbol, or the path of a symbol file. A symbol file may
         contain unregistered Custom operators if they are cut off. MXNet's RoI operators are
         switched as by :func:`gluon_roi.optimize`.
-    input_shapes : sequence
+    input_shapes : sequence or dict
         A shape for each input, in the order of the block's call, or of ``symbol.list_arguments()``
         without parameters, `inputs`, and labels of ``SoftmaxOutput`` and similar layers. An input
-        that is a list of arrays has a list of shapes.
+        that is a list of arrays has a list of shapes. Or a dict: name -> shape. For a block its
+        order is that of the call, and the file's inputs get these names, which are otherwise data,
+        or data0, data1, ...
     path : str or pathlib.Path
         The file to write.
     params : dict, str or pathlib.Path, optional
         Parameters and auxiliary states of a symbol: name -> array, or the path of their file. Names
         may have the prefixes ``arg:`` and ``aux:`` of ``mx.model.save_checkpoint``. Not for a
         block, which has parameters.
-    input_types : sequence, optional
-        A dtype for each input, followed by those of `inputs`. By default, dtypes are inferred from
-        the parameters; otherwise they are int32 for rois_num and float32 for all others.
-    dynamic : sequence, optional
+    input_types : sequence or dict, optional
+        A dtype for each input, followed by those of `inputs`, or a dict: name -> dtype. By default,
+        dtypes are inferred from the parameters; otherwise they are int32 for rois_num and float32
+        for all others.
+    dynamic : sequence or dict, optional
         For each input, followed by those of `inputs`, the axes with dynamic sizes, such as ``[(0,
-        2, 3), (0,)]`` for data and for any number of rois. Any axis may be dynamic, except channels
-        and axes whose size is fixed by the model or by another input.
+        2, 3), (0,)]`` for data and for any number of rois. Or a dict by names, ``{"data": (0, 2,
+        3)}``. A dict instead of a list of axes names them: ``{"data": {0: "batch", 2: "height"}}``;
+        axes with one name have one size. Any axis may be dynamic, except channels and axes whose
+        size is fixed by the model or by another input.
     inputs : dict, optional
         Cuts the model: name -> shape. The name is that of an output, or of a node with one output,
         which becomes an input; nodes that are no longer needed are removed.
@@ -70,6 +76,13 @@ def export(
         The names of the outputs in the file instead of MXNet's. An output must not have the name of
         an input, unless it is this input. By default, the outputs of GluonCV's detectors are ids,
         scores, boxes and, for Mask R-CNN, masks.
+    verify : bool, sequence or dict, default False
+        Whether onnxruntime runs the model, and its outputs are compared with those of the switched
+        model in MXNet, before anything is written. The inputs are arrays, in their order or by
+        name, whose sizes along dynamic axes may be others than in `input_shapes`; True draws them:
+        boxes of RoI operators on the map, sizes of images for proposals, and otherwise normal
+        values. Floats may differ by 1e-4 of the largest number of an output (float16: 1e-2). Where
+        rounding can change the order of detections, 95 % of them are found again, in any order.
     fold : bool, default True
         Whether batch normalisation becomes part of the convolution, deconvolution or dense layer
         before it. False keeps a ``BatchNormalization`` for each one, and every weight as it is in
@@ -78,9 +91,13 @@ def export(
     Raises
     ------
     ImportError
-        The package onnx is not installed; ``pip install onnx`` installs it.
+        The package onnx is not installed, or onnxruntime, which `verify` needs; ``pip install
+        onnx onnxruntime`` installs them.
     ValueError
         An argument does not match the model.
+    RuntimeError
+        The outputs of the model are not MXNet's, for `verify`; the message names the first node
+        whose output differs.
     NotImplementedError
         A node, or its attributes and types, cannot be translated; the message names the node.
         Python code (``Custom``) cannot be translated: cut the model there.
@@ -96,15 +113,18 @@ def export(
     >>> net = gluon_roi.PSROIPool(pooled_size=2, spatial_scale=1 / 16)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, 'pool.onnx')
-    ...     gluon_roi.onnx.export(net, [(1, 12, 38, 63), (8, 5)], path, dynamic=[(2, 3), (0,)])
+    ...     gluon_roi.onnx.export(net, {'maps': (1, 12, 38, 63), 'rois': (8, 5)}, path,
+    ...                           dynamic={'maps': (2, 3), 'rois': {0: 'rows'}})
     ...     model = onnx.load(path)
     >>> [[d.dim_value or d.dim_param for d in i.type.tensor_type.shape.dim]
     ...  for i in model.graph.input]
-    [[1, 12, 'data0_2', 'data0_3'], ['data1_0', 5]]
+    [[1, 12, 'maps_2', 'maps_3'], ['rows', 5]]
     >>> sorted({node.domain for node in model.graph.node})
     ['']
     """
     _check_onnx()
+    if verify is not False:
+        _check_runtime()
     from .model import export_model
     from .source import metadata_of, output_names_of, source_of
 
@@ -113,7 +133,7 @@ def export(
     texts = metadata_of(model, metadata)
     source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
     names = output_names_of(model, output_names, source.symbol, outputs)
-    export_model(OPSET, file, source, names, texts, fold)
+    export_model(OPSET, file, source, names, texts, verify, fold)
 
 
 def to_torch(path: Any) -> Any:
@@ -167,14 +187,14 @@ def to_torch(path: Any) -> Any:
     return gluon_roi_torch.to_torch(path)
 
 
-def input_names(
-    model: Any, params: Any, inputs: Sequence[str], outputs: Sequence[str] | None
-) -> list[str]:
-    """The inputs of a symbol or symbol file that need a shape, in the order of `export`."""
-    _check_onnx()
-    from .source import named_inputs
-
-    return named_inputs(model, params, inputs, outputs)[2]
+def _check_runtime() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"onnx.export: verify needs the package onnxruntime ({error}); run "
+            "'pip install onnxruntime'"
+        ) from error
 
 
 def _check_onnx() -> None:

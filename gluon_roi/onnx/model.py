@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import mxnet as mx
 import numpy as np
 import onnx
 
 from ..bridge.symbol_json import symbol_content
-from . import roi, rules  # noqa: F401  (register their rules)
+from . import roi, rules, verification  # noqa: F401  (roi and rules register rules)
 from .dynamic_sizes import CREATIONS, creation_sizes, creations_last
 from .file import save
 from .graph import Graph, Node, Tensor, onnx_type
@@ -25,31 +25,63 @@ from .registry import RULES
 from .shape_inference import Entry, Source, infer
 
 
+class _Translation(NamedTuple):
+    """A graph, its inputs and outputs, and the nodes of MXNet.
+
+    `entries` has the shape, type and tensor of each output of a node, by the indices of both.
+    """
+
+    graph: Graph
+    inputs: list
+    outputs: list
+    nodes: list[dict]
+    entries: dict[tuple[int, int], Entry]
+
+
 def export_model(
-    opset: int, file: Path, source: Source, names: list[str], metadata: dict[str, str], fold: bool
+    opset: int,
+    file: Path,
+    source: Source,
+    names: list[str],
+    metadata: dict[str, str],
+    verify: Any,
+    fold: bool,
 ) -> None:
-    """Write a file; `names` are the names of its outputs, `fold` is as for `simplify`."""
-    graph, inputs, outputs, expected = _translate(opset, source, names)
+    """Write a file.
+
+    `names` are the names of its outputs; `verify` and `fold` are as for `export`.
+    """
+    translation = _translate(opset, source, names)
+    graph, inputs, outputs, _, entries = translation
+    translated = [] if any(source.dynamic.values()) else [e for e in entries.values() if e.tensor]
+    expected = {entry.tensor.name: entry for entry in translated}
     inferred = _check_model(*graph.model(inputs, outputs), expected)
     fixed = gluon_constants(source.symbol)
-    outputs = simplify(graph, outputs, tensor_types(inferred), fold, {*source.arrays} - fixed)
-    model, weights = graph.model(inputs, outputs)
+    simple = simplify(graph, outputs, tensor_types(inferred), fold, {*source.arrays} - fixed)
+    model, weights = graph.model(inputs, simple)
     stored = [*weights, *(tensor.name for tensor in model.graph.initializer)]
     constants = sorted(fixed.intersection(stored))
     if constants:
         metadata = {**metadata, CONSTANTS: json.dumps(constants)}
     onnx.helper.set_model_props(model, metadata)
     warn_of_missing_kernels(_check_model(model, weights, expected))
+    if verify is not False:
+        verification.verify(model, weights, source, _tensors(translation), verify)
     save(model, weights, file)
 
 
-def _translate(
-    opset: int, source: Source, names: list[str]
-) -> tuple[Graph, list, list, dict[str, Entry]]:
-    """The graph, its inputs and outputs, and MXNet's shape and dtype of each tensor.
+def _tensors(translation: _Translation) -> verification.Tensors:
+    """The outputs of MXNet's nodes, and their names in the graph after it has been simplified."""
+    graph, _, outputs, nodes, entries = translation
+    produced = {name for node in graph.nodes for name in node.output}
+    renamed = {tensor: name for (tensor, name), *_ in outputs[::-1] if name in produced}
+    names = {place: entry.tensor.name for place, entry in entries.items() if entry.tensor}
+    names = {place: renamed.get(name, name) for place, name in names.items()}
+    kept = {place: name for place, name in names.items() if name in produced}
+    return verification.Tensors(nodes, entries, kept)
 
-    The shapes and dtypes are omitted if there are dynamic axes.
-    """
+
+def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
     # A graph whose heads are all outputs of all nodes, followed by the outputs of the model.
     symbol, arrays, dynamic = source.symbol, source.arrays, source.dynamic
     internals = symbol.get_internals()
@@ -70,8 +102,7 @@ def _translate(
             elif name in source.shapes:
                 entry.tensor = Tensor(graph, name, entry.dtype)
                 shape = [
-                    f"{name}_{axis}" if axis in dynamic.get(name, ()) else size
-                    for axis, size in enumerate(entry.shape)
+                    dynamic.get(name, {}).get(axis, size) for axis, size in enumerate(entry.shape)
                 ]
                 listed[name] = (name, entry.dtype, shape)
             continue
@@ -103,9 +134,7 @@ def _translate(
                 "model; give the output a different one"
             )
         outputs.append(((entry.tensor.name, name), entry.dtype, shape))
-    translated = [] if any(dynamic.values()) else [entry for entry in entries if entry.tensor]
-    expected = {entry.tensor.name: entry for entry in translated}
-    return graph, [listed[name] for name in source.shapes], outputs, expected
+    return _Translation(graph, [listed[name] for name in source.shapes], outputs, nodes, by_place)
 
 
 def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:

@@ -29,7 +29,7 @@ class Source(NamedTuple):
     arrays: dict[str, np.ndarray]  # parameters and auxiliary states
     shapes: dict[str, tuple]  # of the inputs, in their order
     types: dict[str, np.dtype]  # of the inputs, where given
-    dynamic: dict[str, tuple]  # dynamic axes of the inputs
+    dynamic: dict[str, dict[int, str]]  # dynamic axes of the inputs, and their names in the file
 
 
 class Entry:
@@ -72,6 +72,51 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     return [Entry(shapes, are_complete, dtype) for shapes, dtype in zip(zip(*trials), dtypes)]
 
 
+class _Trials:
+    """Shapes of all outputs of nodes, for several sizes of the dynamic axes.
+
+    Attributes
+    ----------
+    shapes : list
+        The shapes; the first ones are those without a change.
+    changed : set of (name, axis)
+        The dynamic axes that have another size in one of them.
+    """
+
+    def __init__(self, internals: Any, sizes: dict, dynamic: set, shapes: list[tuple]) -> None:
+        self._internals, self._sizes, self._dynamic = internals, sizes, dynamic
+        self.shapes: list[list[tuple]] = [shapes]
+        self.changed: set[tuple[str, int]] = set()
+
+    def change(self, axes: set[tuple[str, int]], factor: int, summand: int) -> bool:
+        """Change the size n of each axis to factor * n + summand, if MXNet accepts it."""
+        accepted = self._infer(_with_sizes(self._sizes, axes, factor, summand))
+        if accepted is None:
+            return False
+        self.shapes.append(accepted)
+        self.changed.update(axes)
+        return True
+
+    def change_others(self, name: str, factor: int, summand: int) -> None:
+        """Change the axes of the other inputs; MXNet infers the shape of this one."""
+        others = {(b, axis) for b, axis in self._dynamic if b != name}
+        sizes = _with_sizes(self._sizes, others, factor, summand)
+        accepted = self._infer({b: sizes[b] for b in sizes if b != name})
+        if accepted is None:
+            return
+        before, after = sizes[name], accepted[self._internals.list_outputs().index(name)]
+        differing = {(name, axis) for axis, (a, b) in enumerate(zip(before, after)) if a != b}
+        if len(after) == len(before) and differing <= self._dynamic:
+            self.shapes.append(accepted)
+            self.changed |= others | differing
+
+    def _infer(self, sizes: dict) -> list[tuple] | None:
+        try:
+            return _infer_shapes(self._internals, sizes)
+        except ValueError:
+            return None
+
+
 def _trials(
     internals: Any, source: Source, sizes: dict, shapes: list[tuple]
 ) -> tuple[list[list[tuple]], bool]:
@@ -99,35 +144,38 @@ def _trials(
         if axes and name not in sizes and name in found:
             sizes = {**sizes, name: found[name]}
             dynamic |= {(name, axis) for axis in axes}
-    trials: list[list[tuple]] = [shapes]
-    changed: set[tuple[str, int]] = set()
-
-    def try_sizes(axes: set[tuple[str, int]], factor: int, summand: int) -> bool:
-        try:
-            accepted = _infer_shapes(internals, _with_sizes(sizes, axes, factor, summand))
-        except ValueError:
-            return False
-        if accepted is None:
-            return False
-        trials.append(accepted)
-        changed.update(axes)
-        return True
-
+    trials = _Trials(internals, sizes, dynamic, shapes)
     for name, axis in sorted(dynamic):
         size = sizes[name][axis]
         # Some layers map neighbouring sizes to the same size, and some clip large ones.
         smaller, larger = (1, 2, 3, 4, size // 2, size - 1), (size + 1, size + 2, size + 3)
         others = sorted({*smaller, *larger, 2 * size + 5} - {size, 0, -1})
-        if any([try_sizes({(name, axis)}, 0, other) for other in others]):
+        if any([trials.change({(name, axis)}, 0, other) for other in others]):
             continue
         equal = {(b, axis_b) for b, axis_b in dynamic if sizes[b][axis_b] == size}
         pairs: list[set] = [{(name, axis), other_axis} for other_axis in sorted(equal)]
         for together in [*pairs, equal]:
             for other in others:
-                try_sizes(together, 0, other)
-    if dynamic and not any(try_sizes(dynamic, *change) for change in _CHANGES):
+                trials.change(together, 0, other)
+    if dynamic and not any(trials.change(dynamic, *change) for change in _CHANGES):
         _check_dynamic(internals, source.shapes, sizes, dynamic)
-    return trials, changed == dynamic
+    # The sizes of an input may be half of another one's, rounded up.
+    for name in sorted({name for name, _ in dynamic - trials.changed}):
+        for change in _CHANGES:
+            trials.change_others(name, *change)
+    # The rows of an input may be the product of two sizes of others.
+    for entry in sorted(dynamic - trials.changed):
+        for together in [*({entry, other} for other in sorted(dynamic)), dynamic - {entry}]:
+            for change in _CHANGES:
+                trials.change(together, *change)
+    fixed = sorted(dynamic - trials.changed)
+    if len({sizes[name][axis] for name, axis in fixed}) == 1:
+        listed = ", ".join(f"axis {axis} of {name}" for name, axis in fixed)
+        raise ValueError(
+            f"onnx.export: dynamic: {listed} cannot be dynamic, because MXNet accepts the model "
+            "with no other size"
+        )
+    return trials.shapes, not fixed
 
 
 def _infer_shapes(internals: Any, sizes: dict) -> list[tuple] | None:
@@ -257,12 +305,12 @@ def _counts(nodes: list[dict]) -> Iterator[str]:
             yield source["name"]
 
 
-def call_inference(infer: Callable, quantity: str, **known: Any) -> Any:
+def call_inference(infer: Callable, quantity: str, **given: Any) -> Any:
     """Call MXNet's inference, without its messages and warnings."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return infer(**known)
+            return infer(**given)
     except mx.MXNetError as error:
         reason = sentence(str(error).strip().splitlines()[-1])
         raise ValueError(f"onnx.export: the {quantity} do not fit the model: {reason}") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import reprlib
 import warnings
 from typing import Any, Iterator, Sequence
 
@@ -20,57 +19,51 @@ from ..switch.counting import count
 from ..switch.models import optimize
 from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
 from ..weights import values_of
+from .arguments import (
+    TYPES,
+    check_dict,
+    check_shapes,
+    duplicate,
+    dynamic_axes_of,
+    leaves,
+    shape,
+    shapes_of,
+    short,
+    types_of,
+)
 from .cut import cut, label_variables
 from .metadata import detector_metadata, is_detector, output_names
 from .shape_inference import Source, call_inference
 
-#: Types of MXNet's arrays.
-_TYPES = {"float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"}
-#: MXNet's sizes are 32-bit integers.
-_MAX_SIZE = 2**31 - 1
-#: Types of values that are quoted in error messages.
-_PLAIN = (int, float, str, list, tuple, dict, set, range, type(None))
-
 
 def source_of(
     model: Any,
-    input_shapes: Sequence,
+    input_shapes: Any,
     params: Any,
-    input_types: Sequence | None,
-    dynamic: Sequence[Sequence[int]] | None,
+    input_types: Any,
+    dynamic: Any,
     inputs: dict[str, Any] | None,
     outputs: Sequence[str] | None,
 ) -> Source:
     """Check the arguments of export."""
-    _check_list_of_shapes(input_shapes)
-    shapes = list(_leaves("input_shapes", _check_list("input_shapes", input_shapes)))
-    inputs = _check_dict("inputs", inputs or {}, "names and shapes")
-    cuts = {name: _shape(f"inputs: {name}", shape) for name, shape in inputs.items()}
+    check_shapes(input_shapes)
+    inputs = check_dict("inputs", inputs or {}, "names and shapes")
+    cuts = {name: shape(f"inputs: {name}", given) for name, given in inputs.items()}
     if isinstance(model, mx.gluon.HybridBlock):
         if params is not None:
             raise ValueError("onnx.export: params is for a Symbol; a block has its own")
-        names = _input_names(model, len(shapes))
-        symbol, values = _trace(model, input_shapes, iter(names))
-        unused = set(names).difference(symbol.list_inputs())
+        shapes = _block_shapes(model, input_shapes)
+        nested = input_shapes if isinstance(input_shapes, (list, tuple)) else [*shapes.values()]
+        symbol, values = _trace(model, nested, iter(shapes))
+        unused = set(shapes).difference(symbol.list_inputs())
         if unused:
             raise ValueError(f"onnx.export: the model does not use its input {min(unused)}")
         symbol = _part(symbol, list(cuts), outputs)
     else:
-        symbol, values, names = named_inputs(model, params, list(cuts), outputs)
-    if len(names) != len(shapes):
-        listed = ", ".join(names if len(names) < 9 else [*names[:8], "..."])
-        raise ValueError(
-            f"onnx.export: the model has {len(names)} inputs without a value ({listed}), but "
-            f"input_shapes has {len(shapes)} shapes"
-        )
-    names += cuts
-    shapes += cuts.values()
-    for argument, given in (("input_types", input_types), ("dynamic", dynamic)):
-        if given is not None and len(_check_list(argument, given)) != len(shapes):
-            raise ValueError(
-                f"onnx.export: {argument} has {len(given)} entries, expected one for each of the "
-                f"{len(shapes)} inputs"
-            )
+        symbol, values, names = _named_inputs(model, params, list(cuts), outputs)
+        shapes = shapes_of(input_shapes, names)
+    shapes = {**shapes, **cuts}
+    types, axes = types_of(input_types, list(shapes)), dynamic_axes_of(dynamic, shapes)
     symbol = _switch_operators(symbol)
     used = set(symbol.list_inputs()) - _labels(symbol)
     arrays = {
@@ -78,13 +71,8 @@ def source_of(
         for name, value in values.items()
         if name in used and name not in cuts
     }
-    types = {name: _type_of(name, given) for name, given in zip(names, input_types or ())}
-    dynamic_axes = {
-        name: _dynamic_axes(name, axes, shape)
-        for name, axes, shape in zip(names, dynamic or (), shapes)
-    }
-    sizes = {name: shape for name, shape in zip(names, shapes) if name in used}
-    return Source(symbol, arrays, sizes, types, dynamic_axes)
+    sizes = {name: given for name, given in shapes.items() if name in used}
+    return Source(symbol, arrays, sizes, types, axes)
 
 
 def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[str]:
@@ -92,24 +80,19 @@ def output_names_of(model: Any, given: Any, symbol: Any, outputs: Any) -> list[s
     own = symbol.list_outputs()
     if given is None:
         names = own if outputs else output_names(model, own)
-        duplicate = _duplicate(names)
-        if duplicate is not None:
+        twice = duplicate(names)
+        if twice is not None:
             raise ValueError(
-                f"onnx.export: several outputs have the name {duplicate}; give each its own name "
+                f"onnx.export: several outputs have the name {twice}; give each its own name "
                 "with output_names"
             )
         return names
     is_list = isinstance(given, (list, tuple)) and all(isinstance(n, str) and n for n in given)
     if not is_list or len({*given}) != len(given) or len(given) != len(own):
         raise ValueError(
-            f"onnx.export: output_names: expected {len(own)} different names, got {_short(given)}"
+            f"onnx.export: output_names: expected {len(own)} different names, got {short(given)}"
         )
     return list(given)
-
-
-def _duplicate(names: Sequence[str]) -> str | None:
-    """A name that occurs more than once in a list, or None."""
-    return next((name for number, name in enumerate(names) if name in names[:number]), None)
 
 
 def metadata_of(model: Any, given: Any) -> dict[str, str]:
@@ -117,7 +100,7 @@ def metadata_of(model: Any, given: Any) -> dict[str, str]:
     own = detector_metadata(model) if is_detector(model) else {}
     metadata = {
         **own,
-        **_check_dict("metadata", {} if given is None else given, "names and values"),
+        **check_dict("metadata", {} if given is None else given, "names and values"),
     }
     try:
         return {name: json.dumps(value, allow_nan=False) for name, value in metadata.items()}
@@ -127,7 +110,7 @@ def metadata_of(model: Any, given: Any) -> dict[str, str]:
         ) from None
 
 
-def named_inputs(
+def _named_inputs(
     model: Any, params: Any, cuts: Sequence[str], outputs: Sequence[str] | None
 ) -> tuple[Any, dict[str, Any], list[str]]:
     """The symbol of a model that is not a block, its parameters, and the names of its inputs.
@@ -144,15 +127,15 @@ def named_inputs(
     if isinstance(params, (str, os.PathLike)):
         params = read_parameters("onnx.export: params", params)
     order = _input_order(model)
-    values = by_name("onnx.export: params", _check_dict("params", params or {}, "names and arrays"))
+    values = by_name("onnx.export: params", check_dict("params", params or {}, "names and arrays"))
     symbol = _part(model, cuts, outputs)
     without = {*values, *cuts, *_labels(symbol)}
     names = [name for name in symbol.list_inputs() if name not in without]
     names.sort(key=order.index)
-    duplicate = _duplicate(names)
-    if duplicate is not None:
+    twice = duplicate(names)
+    if twice is not None:
         raise ValueError(
-            f"onnx.export: the model has several variables with the name {duplicate!r}, and each "
+            f"onnx.export: the model has several variables with the name {twice!r}, and each "
             "input needs its own"
         )
     return symbol, values, names
@@ -211,91 +194,33 @@ def _without_zeros(symbol: Any) -> Any:
     return load_content(graph.content(), symbol)
 
 
-def _check_dict(argument: str, given: Any, content: str) -> dict[str, Any]:
-    if isinstance(given, dict) and all(isinstance(name, str) for name in given):
-        return given
-    raise ValueError(f"onnx.export: {argument}: expected a dict of {content}, got {_short(given)}")
-
-
-def _check_list(argument: str, given: Any) -> Any:
-    if isinstance(given, (list, tuple)):
-        return given
-    raise ValueError(
-        f"onnx.export: {argument}: expected a list with an entry for each input, got "
-        f"{_short(given)}"
-    )
-
-
-def _short(value: Any) -> str:
-    """A value as quoted in an error message."""
-    return reprlib.repr(value) if isinstance(value, _PLAIN) else type(value).__name__
-
-
 def _array(name: str, value: Any) -> np.ndarray:
     if isinstance(value, mx.nd.NDArray):
         value = values_of(value)
     array = np.asarray(value)
-    if array.dtype.name not in _TYPES:
-        raise ValueError(f"onnx.export: params: {name}: expected an array, got {_short(value)}")
+    if array.dtype.name not in TYPES:
+        raise ValueError(f"onnx.export: params: {name}: expected an array, got {short(value)}")
     return array
 
 
-def _leaves(argument: str, shapes: Any) -> Iterator[tuple[int, ...]]:
-    """The shapes in nested lists."""
-    for shape in shapes:
-        if isinstance(shape, (list, tuple)) and shape and isinstance(shape[0], (list, tuple)):
-            yield from _leaves(argument, shape)
-        else:
-            yield _shape(argument, shape)
-
-
-def _check_list_of_shapes(given: Any) -> None:
-    """Raise an error for a shape instead of a list of shapes, a common mistake."""
-    is_list = isinstance(given, (list, tuple)) and len(given) > 0
-    if is_list and all(isinstance(size, (int, np.integer)) for size in given):
-        raise ValueError(
-            "onnx.export: input_shapes: expected a list with a shape for each input, such as "
-            f"[{tuple(int(size) for size in given)}], got {_short(given)}"
-        )
-
-
-def _shape(argument: str, shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, (list, tuple)) and all(
-        isinstance(size, (int, np.integer)) and size >= 0 for size in shape
-    ):
-        if max(shape, default=0) > _MAX_SIZE:
+def _block_shapes(block: Any, given: Any) -> dict[str, tuple]:
+    """The shapes of a block's inputs by their names, in the order of its call."""
+    parameters = {parameter.name for parameter in block.collect_params().values()}
+    if not isinstance(given, dict):
+        shapes = list(leaves(given))
+        return dict(zip(_input_names(parameters, len(shapes)), shapes))
+    check_dict("input_shapes", given, "names and shapes")
+    for name in given:
+        if name in parameters or not name:
             raise ValueError(
-                f"onnx.export: {argument}: expected sizes up to {_MAX_SIZE}, got {_short(shape)}"
+                f"onnx.export: input_shapes: expected names for inputs that no parameter has, got "
+                f"{name!r}"
             )
-        return tuple(int(size) for size in shape)
-    raise ValueError(f"onnx.export: {argument}: expected a shape of integers, got {_short(shape)}")
+    return {name: shape(f"input_shapes: {name}", sizes) for name, sizes in given.items()}
 
 
-def _type_of(name: str, given: Any) -> np.dtype:
-    try:
-        found = np.dtype(given)
-    except TypeError:
-        found = None
-    if given is None or found is None or found.name not in _TYPES:
-        raise ValueError(f"onnx.export: input_types: {given} is not a dtype for input {name}")
-    return found
-
-
-def _dynamic_axes(name: str, axes: Any, shape: tuple) -> tuple[int, ...]:
-    """The dynamic axes of an input."""
-    if not isinstance(axes, (list, tuple, set, range)) or not all(
-        isinstance(axis, (int, np.integer)) and axis in range(len(shape)) for axis in axes
-    ):
-        raise ValueError(
-            f"onnx.export: dynamic={_short(axes)} for input {name} of shape {shape}: expected a "
-            f"list of axes from 0 to {len(shape) - 1}"
-        )
-    return tuple(axes)
-
-
-def _input_names(block: Any, number: int) -> list[str]:
+def _input_names(taken: set[str], number: int) -> list[str]:
     """Names for the inputs of a block that no parameter has."""
-    taken = {parameter.name for parameter in block.collect_params().values()}
     prefix = "data"
     while True:
         names = [prefix] if number == 1 else [f"{prefix}{i}" for i in range(number)]

@@ -20,9 +20,10 @@ Every operator treats unusual rows of ``rois`` as follows, in this order:
 - cells of weight 0 are never read, so a NaN outside the box stays outside the result.
 """
 
-from . import align, deformable, overlap, pool, rotated, sampling, suppression
+from . import align, deformable, deformable_align, overlap, pool, rotated, sampling, suppression
 from .align import *
 from .deformable import *
+from .deformable_align import *
 from .overlap import *
 from .pool import *
 from .rotated import *
@@ -34,6 +35,7 @@ __all__ = [
     *align.__all__,
     *rotated.__all__,
     *deformable.__all__,
+    *deformable_align.__all__,
     *sampling.__all__,
     *suppression.__all__,
     *overlap.__all__,

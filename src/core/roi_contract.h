@@ -16,7 +16,8 @@ struct Inputs {
   int32_t coordinates;
   int32_t lists = 1;  // number of lists of boxes in rois, one after the other
   Tensor rois;
-  Tensor offsets;   // trans; no memory if omitted
+  Tensor offsets;   // the first kLike input; no memory if omitted
+  Tensor mask;      // the second
   Tensor rois_num;  // no memory if omitted
 };
 
@@ -73,7 +74,7 @@ class RoiOperator {
       const Tensor& tensor = slots[in.count + i - 1];
       switch (Op::kInputs[i].role) {
         case Role::kRois: in.rois = tensor; break;
-        case Role::kLike: in.offsets = tensor; break;
+        case Role::kLike: (is_first_like(i) ? in.offsets : in.mask) = tensor; break;
         default: in.rois_num = tensor;
       }
     }
@@ -88,7 +89,7 @@ class RoiOperator {
     for (size_t i = 1; i < std::size(Op::kInputs); ++i) {
       if (computes_gradient(params, i)) continue;
       if (Op::kInputs[i].role == Role::kRois) d.rois = Tensor{};
-      if (Op::kInputs[i].role == Role::kLike) d.offsets = Tensor{};
+      if (Op::kInputs[i].role == Role::kLike) (is_first_like(i) ? d.offsets : d.mask) = Tensor{};
     }
     return d;
   }
@@ -107,6 +108,7 @@ class RoiOperator {
   }
 
  private:
+  static bool is_first_like(size_t input) { return Op::kInputs[input - 1].role != Role::kLike; }
   RoiOperator() = default;
   friend Op;
 };

@@ -206,6 +206,16 @@ typedef struct gluon_roi_pyramid_roi_align_params {
   int32_t assignment;      /* GLUON_ROI_BY_SIZE or GLUON_ROI_GIVEN */
 } gluon_roi_pyramid_roi_align_params;
 
+typedef struct gluon_roi_deformable_roi_align_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
+  double gamma;      /* factor of offset; the product is in units of the box size */
+  int32_t aligned;   /* 1: shift boxes by half a cell, no minimum size */
+  int32_t rois_grad; /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_deformable_roi_align_params;
+
 typedef struct gluon_roi_deformable_sampling_params {
   int32_t kernel_height, kernel_width; /* size of the kernel, at least 1 */
   int32_t stride_height, stride_width; /* map cells between outputs, at least 1 */
@@ -278,6 +288,7 @@ typedef struct gluon_roi_box_iou_params {
   X(pr_roi_pool)               \
   X(deformable_ps_roi_pool)    \
   X(pyramid_roi_align)         \
+  X(deformable_roi_align)      \
   X(deformable_sampling)       \
   X(box_nms)                   \
   X(proposal)                  \

@@ -15,7 +15,7 @@
 // keep NaN.
 //
 // Products and sums are float32. The error against exact arithmetic is at most 2^-24 (C + 14) k
-// max|data| sum|w|, where k depends on w (`amplification` in winograd.py); for trained weights it
+// max|data| sum|w|, where k depends on w and is below 176; for trained weights the error
 // is some units of 2^-24 max|data| sum|w|. A NaN or an infinity reaches every output of the tiles
 // that read it: 4 x 4 outputs, or up to 8 x 8 where four tiles read the cell. Numbers beyond 1e36
 // may overflow.

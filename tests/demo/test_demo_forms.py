@@ -460,6 +460,17 @@ def test_corners_that_count_from_0(case, voc_flat, capsys):
     assert (note in capsys.readouterr().out) == from_zero
 
 
+def test_folders_do_not_show_the_tool(voc_flat, capsys):
+    """Label Studio's folders are images and Annotations, but so are those of others."""
+    for name, suffix in (("images", ".png"), ("Annotations", ".xml")):
+        (voc_flat / name).mkdir()
+        for path in voc_flat.glob(f"*{suffix}"):
+            path.rename(voc_flat / name / path.name)
+    first, *_ = open_dataset(VOC_LIKE, voc_flat, "train").labels
+    np.testing.assert_array_equal(first[0, :4], [20, 10, 60, 50])
+    assert "count from 0" not in capsys.readouterr().out
+
+
 def test_a_box_between_edges_needs_an_area(voc_flat, tmp_path, rejects):
     """VOC's box from 30 to 30 is one pixel wide; between two edges at 30 is none."""
     path = voc_flat / "1.xml"

@@ -15,7 +15,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from gluon_roi.inference import upsample, winograd
+from gluon_roi.inference import winograd
+from testing.inference_operators import upsample_add, winograd_convolution
 
 STEM = Path(__file__).parent / "inference"
 
@@ -24,13 +25,13 @@ def symbol() -> mx.sym.Symbol:
     """Both operators with all of their parameters: two layers, and a level of a pyramid."""
     data, low = mx.sym.var("data"), mx.sym.var("low")
     weights = {name: mx.sym.var(name) for name in ("w0", "b0", "w1", "b1")}
-    first = winograd.convolve(
+    first = winograd_convolution(
         data, weights["w0"], weights["b0"], num_filter=20, act_type="relu", name="first"
     )
-    second = winograd.convolve(
+    second = winograd_convolution(
         first, weights["w1"], weights["b1"], first, num_filter=20, dilate=2, name="second"
     )
-    return mx.sym.Group([second, upsample.upsample_add(low, second, name="level")])
+    return mx.sym.Group([second, upsample_add(low, second, name="level")])
 
 
 def arguments() -> dict[str, np.ndarray]:

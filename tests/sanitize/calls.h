@@ -184,7 +184,8 @@ inline void random_rois(Random* random, Call* call, bool hostile) {
     if (sum == Row::kPadding || call->rows[k] == Row::kNotFinite) sum = call->rows[k];
   }
   call->inputs.push_back(std::move(rois));
-  if (call->so.part_height > 0) call->inputs.emplace_back();
+  if (call->so.part_height > 0 || call->so.bin_offsets) call->inputs.emplace_back();
+  if (call->so.bin_offsets) call->inputs.emplace_back();
   call->inputs.push_back(std::move(counts));
 }
 
@@ -199,6 +200,19 @@ inline void random_trans(Random* random, bool hostile, Call* call) {
                  call->so.part_width},
                 random->integer(0, 17), 0);
   random_numbers(random, false, hostile, &trans);
+}
+
+// Offsets and a mask of the bins, unless they are left out.
+inline void random_bin_offsets(Random* random, bool hostile, Call* call) {
+  for (const int64_t channels : {2, 1}) {
+    if (random->chance(0.3)) continue;
+    Array& array = call->inputs[call->maps() + (channels == 2 ? 1 : 2)];
+    array = Array(call->inputs[0].tensor().dtype,
+                  {static_cast<int64_t>(call->rows.size()), channels, call->so.pooled_height,
+                   call->so.pooled_width},
+                  random->integer(0, 17), 0);
+    random_numbers(random, channels == 1 && call->positive, hostile, &array);
+  }
 }
 
 // Fills images that no RoI reads, because they may hold anything.
@@ -408,6 +422,7 @@ inline Call random_call(Random* random) {
   }
   random_rois(random, &call, random->chance(0.6));
   if (call.so.part_height > 0) random_trans(random, hostile_numbers, &call);
+  if (call.so.bin_offsets) random_bin_offsets(random, hostile_numbers, &call);
   const bool last = call.counts().tensor().ndim != 0 || random->chance(0.5);
   call.count = static_cast<int32_t>(call.inputs.size()) - !last;
   call.d_out = Array(dtype, call.out_shape(), random->integer(0, 17), 0);

@@ -45,6 +45,7 @@ struct Consequences {
   bool rois_grad = false;
   bool pad_beyond = false;
   int64_t part_height = 0, part_width = 0;  // of trans; 0 if the operator reads none
+  bool bin_offsets = false;                 // whether it reads an offset and a mask for each bin
 };
 
 // The maximum number of samples along an axis. RotatedROIAlign stores each one, so that a bin needs
@@ -90,7 +91,8 @@ class Randomizer final : public gluon_roi::ParamVisitor {
 
   void number(Field<double> field, double) override {
     const std::string name = field.name;
-    if (name == "trans_std") {
+    if (name == "gamma") so_.bin_offsets = true;
+    if (name == "trans_std" || name == "gamma") {
       *field.value = random_->pick({0.1, 0.1, 1.0, -0.5, 0.0, 1e-30, 1e9});
     } else if (name == "sigma") {
       *field.value = random_->pick({0.5, 0.1, 1e-300, 1e300});

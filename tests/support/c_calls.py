@@ -53,6 +53,8 @@ def whole_call(library: c_api.Library, op: str) -> tuple:
         "data": arrays["data"],
         "rois": arrays["rois"][:, 1:].copy(),
         "trans": np.zeros((2, 2, 2, 2), "float32"),
+        "offset": np.zeros((2, 2, 2, 2), "float32"),
+        "mask": np.zeros((2, 1, 2, 2), "float32"),
         "rois_num": np.array([2], "int32"),
     }
     return p, [given[name["name"]] for name in library.operators[op].inputs], [arrays["out"]]

@@ -18,6 +18,7 @@ from operators import BY_NAME, OPERATORS
 
 import gluon_roi
 from gluon_roi.inference import winograd
+from testing.inference_operators import winograd_convolution
 
 from .deformed import CALLS, every_half
 from .layers import geometry, numbers, run
@@ -86,6 +87,10 @@ def _pooling(types: Types) -> Results:
                 if arguments.get("trans_std"):
                     inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
                     more = {"trans": inputs[2]}
+                if op.name == "DeformableROIAlign":
+                    inputs.append(mx.nd.array(rng.randn(60, 2, *pooled), dtype=dtype))
+                    inputs.append(mx.nd.array(rng.rand(60, 1, *pooled), dtype=dtype))
+                    more = {"offset": inputs[2], "mask": inputs[3]}
                 for array in inputs:
                     array.attach_grad()
                 function = getattr(gluon_roi.nd, op.name)
@@ -162,7 +167,9 @@ def _winograd() -> dict[str, str]:
                 shapes += [(images, outputs, height, width)] if with_residual else []
                 data, weight, *more = (rng.randn(*shape) for shape in shapes)
                 inputs = map(mx.nd.array, (data, winograd.transform_weights(weight), *more))
-                out = winograd.convolve(*inputs, num_filter=outputs, dilate=dilate, act_type="relu")
+                out = winograd_convolution(
+                    *inputs, num_filter=outputs, dilate=dilate, act_type="relu"
+                )
                 key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
                 digests[key] = _digest(out)
     return digests

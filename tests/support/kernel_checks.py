@@ -55,9 +55,9 @@ class Kernels:
         d_out: Any = None,
         rois_num: Any = None,
         cuda: bool = True,
-        trans: Any = None,
+        **more: Any,
     ) -> tuple:
-        """(out,) or, with d_out, the gradients of data, rois and, if given, trans.
+        """(out,) or, with d_out, the gradients of data, rois and `more`: trans, offset or mask.
 
         data may be a list of maps, each of which then has a gradient.
         """
@@ -66,8 +66,8 @@ class Kernels:
         backward = d_out is not None
         operator = self.library.operators[op]
         maps = data if isinstance(data, list) else [data]
-        others = {"rois": rois, "trans": trans, "rois_num": rois_num}
-        given = [*maps, *(others[declared["name"]] for declared in operator.inputs[1:])]
+        others = {"rois": rois, "rois_num": rois_num, **more}
+        given = [*maps, *(others.get(declared["name"]) for declared in operator.inputs[1:])]
         arrays = [None if a is None else to_device(a) for a in given]
         inputs = c_api.tensors(*arrays)
         # What a call leaves untouched shows.
@@ -78,8 +78,9 @@ class Kernels:
         results = [to_device(array) for array in results]
         device, _workspace = self._device(op, p, inputs, backward, cuda)
         if backward:
-            absent = [None] * (len(inputs) - len(results))
-            self.library.backward(op, p, inputs, to_device(d_out), (*results, *absent), device)
+            left = iter(results)
+            wanted = [None if a is None or a is rois_num else next(left) for a in given]
+            self.library.backward(op, p, inputs, to_device(d_out), wanted, device)
         else:
             self.library.forward(op, p, inputs, results[0], device)
         return tuple(to_host(array) for array in results)
@@ -157,12 +158,10 @@ class Kernels:
                 self.library.forward("box_iou", p, inputs, results[0], device)
         return tuple((self.to_host if cuda else _same)(array) for array in results)
 
-    def compare(
-        self, op: str, p: Any, data: Any, rois: Any, rois_num: Any = None, trans: Any = None
-    ) -> tuple:
+    def compare(self, op: str, p: Any, data: Any, rois: Any, **more: Any) -> tuple:
         """Compare forward and backward of both halves; returns the results of the CUDA half."""
         dtype = (data[0] if isinstance(data, list) else data).dtype
-        precision, more = PRECISION[dtype.name], {"rois_num": rois_num, "trans": trans}
+        precision = PRECISION[dtype.name]
         (out,) = self.run(op, p, data, rois, **more)
         (expected,) = self.run(op, p, data, rois, **more, cuda=False)
         assert_same(out, expected, precision.forward)
@@ -250,7 +249,7 @@ def check_roi_forms(op: Any, kernels: Kernels) -> None:
     for dtype in ("int32", "int64", "float32", "float64"):
         forms.append((flat, np.array([2, 2], dtype)))
     for rois, rois_num in forms:
-        same = kernels.compare(symbol, p, data, rois, rois_num)
+        same = kernels.compare(symbol, p, data, rois, rois_num=rois_num)
         np.testing.assert_array_equal(same[0], out)
         np.testing.assert_array_equal(same[1], d_data)
     # Counts that name fewer rows than there are leave the others without an image.
@@ -328,6 +327,27 @@ def check_offsets(dtype: str, kernels: Kernels) -> None:
             sample_per_part=3,
         )
         kernels.compare(op, p, data, rois, trans=trans.astype(dtype))
+
+
+def check_bin_offsets(dtype: str, kernels: Kernels) -> None:
+    """DeformableROIAlign: offsets, a mask, or both; NaN, infinite and enormous ones."""
+    op = "deformable_roi_align"
+    rng = np.random.RandomState(5)
+    rois = all_rois(0.5, "float64" if dtype == "float64" else "float32")
+    huge = [[0, -1e20, 2, 1e20, 9], [1, 1e9, 1e9, 2e9, 2e9], [1, 1, np.nan, 9, 9]]
+    rois = np.vstack([rois, np.array(huge, rois.dtype)])
+    data = feature_map(5, dtype)
+    offset = rng.randn(len(rois), 2, 2, 3).astype(dtype)
+    offset[3] = np.nan
+    offset[4, 0] = np.inf
+    offset[5, 1] = -6e4
+    offset[6, :, :1, :1] = np.nan
+    mask = rng.rand(len(rois), 1, 2, 3).astype(dtype)
+    for more in ({"offset": offset}, {"mask": mask}, {"offset": offset, "mask": mask}):
+        for aligned, sampling_ratio in ((0, 0), (1, 3)):
+            arguments = {"aligned": aligned, "sampling_ratio": sampling_ratio, "rois_grad": 1}
+            p = kernels.library.params(op, (2, 3), 0.5, gamma=0.3, **arguments)
+            kernels.compare(op, p, data, rois, **more)
 
 
 def check_pyramid(dtype: str, kernels: Kernels) -> None:
@@ -414,6 +434,7 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
             checks[name] = partial(check_large_tables, op, arguments)
     for dtype in DTYPES:
         checks[f"offsets-{dtype}"] = partial(check_offsets, dtype)
+        checks[f"bin-offsets-{dtype}"] = partial(check_bin_offsets, dtype)
         checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
         for name in CALLS:
             checks[f"samples-{name}-{dtype}"] = partial(check_samples, name, dtype)

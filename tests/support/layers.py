@@ -9,7 +9,7 @@ import mxnet as mx
 import numpy as np
 
 from gluon_roi.inference import gemm
-from gluon_roi.inference.operators import function_for
+from testing.inference_operators import function_for
 
 #: Geometry of a convolution: kernel, stride, pad, dilate, for both axes.
 Geometry = dict[str, Any]

@@ -7,6 +7,7 @@ MaxRoiPool or RoiAlign:
 
 - ROIPool, PSROIPool and PSROIAlign make each bin a RoI with a single bin, over whole cells or
   bilinear samples. For position-sensitive operators, groups of score maps become images.
+- DeformableROIAlign makes each bin a RoI as well, shifted by its offset.
 - ROIAlign is RoiAlign, except for boxes whose number of samples RoiAlign counts differently.
   PyramidROIAlign does the same for the boxes of each map.
 - RotatedROIAlign, whose samples form no upright grid, and DeformablePSROIPool, where some samples
@@ -15,6 +16,6 @@ MaxRoiPool or RoiAlign:
 MXNet's own RoI operators need no rules, because gluon_roi.optimize has replaced them by these.
 """
 
-from . import align, cells, precise, samples
+from . import align, cells, deformable_align, precise, samples
 
-__all__ = ["align", "cells", "precise", "samples"]
+__all__ = ["align", "cells", "deformable_align", "precise", "samples"]

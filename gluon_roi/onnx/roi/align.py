@@ -24,14 +24,14 @@ def roi_align(g: Graph, node: Node) -> Tensor:
 
         rois -> decode -> image, box --+
                   |                    |
-        data -----|--------------------+-> _align_boxes --+
+        data -----|--------------------+-> align_boxes ---+
                   |                                       |
                   +-- place, fill ------------------------+-> finish
     """
     data = data_of(node)
     rows = decode(node, data.dtype)
     scale = float(node.get("spatial_scale"))
-    out = _align_boxes(node, data, rows.image, rows.box, scale)
+    out = align_boxes(node, data, rows.image, rows.box, scale, node.get("aligned", False))
     return finish(node, rows, out)
 
 
@@ -67,13 +67,13 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
 
         rois -> decode, of lists each -> Equal(number of its map) -> NonZero -> Gather --+
                   |                                                               |      |
-                  |  map n --------------------------------------------> _align_boxes    |
+                  |  map n ---------------------------------------------> align_boxes    |
                   |                                                               |      |
                   +-> fill -> Expand ------------> ScatterND for each map <-------+------+
 
     A box is a padding row in the lists of all other maps, so it is pooled once.
     """
-    scales = node.sizes("spatial_scale")
+    scales, aligned = node.sizes("spatial_scale"), node.get("aligned", False)
     geometry = np.float64 if node.dtype == np.float64 else np.float32
     if node.get("assignment", "size") == "given":
         rows = _rows_of_lists(node, len(scales), geometry)
@@ -93,7 +93,7 @@ def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
     out = filled_rows(node, fill, geometry)
     for number, (scale, of_map) in enumerate(zip(scales, rows)):
         data = data_of(node, number)
-        part = _align_boxes(node, data, of_map.image, of_map.box, float(scale))
+        part = align_boxes(node, data, of_map.image, of_map.box, float(scale), aligned)
         out = g("ScatterND", out, of_map.place.unsqueeze(1), part, reduction="add")
     return out if geometry == node.dtype else out.cast(node.dtype)
 
@@ -129,7 +129,9 @@ def _map_indices(node: Node, box: Tensor, scales: tuple) -> Tensor:
     return (relative >= min_sizes).cast(np.int64).sum(1) - 1
 
 
-def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: float) -> Tensor:
+def align_boxes(
+    node: Node, data: Tensor, image: Tensor, box: Tensor, scale: float, aligned: bool
+) -> Tensor:
     """ROIAlign of finite boxes on one map: (K, C, P, Q).
 
     ::
@@ -141,8 +143,7 @@ def _align_boxes(node: Node, data: Tensor, image: Tensor, box: Tensor, scale: fl
     A box is pooled bin by bin if RoiAlign would take no samples of it, or more than a map can
     need. With a fixed number of samples, no box is.
     """
-    pooled, aligned = pooled_size(node), node.get("aligned", False)
-    sampling_ratio = node.get("sampling_ratio", -1)
+    pooled, sampling_ratio = pooled_size(node), node.get("sampling_ratio", -1)
     on_the_map = on_map(box, scale, False)
     if not aligned:
         on_the_map = _one_cell_at_least(on_the_map)

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs an exported model in onnxruntime, and compares its outputs with MXNet's."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Iterator, NamedTuple, Sequence
+
+import mxnet as mx
+import numpy as np
+import onnx
+
+from ..files import sentence
+from ..library import Declared, operators
+from ..weights import values_of
+from .arguments import by_input
+from .shape_inference import Entry, Source
+
+#: Largest difference of floats of a dtype, relative to the largest number of a tensor, or to 1.
+_TOLERANCES = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-4}
+#: With one of these operators rounding may change the order of rows, and which of them are kept.
+_ORDERS = {
+    *("_gluon_roi_BoxNMS", "_gluon_roi_Proposal", "_contrib_MultiBoxDetection"),
+    *("topk", "argsort", "sort"),
+}
+#: The part of the rows that have to be found again if rounding may change their order.
+_ROWS = 0.95
+#: Bytes of tensors that are compared at once to find the first node that differs.
+_CHUNK = 1 << 28
+#: Operators between an input and the operator that reads it as boxes.
+_COPIES = {"_copy", "BlockGrad", "Cast", "amp_cast", "_identity_with_attr_like_rhs"}
+_CALLER = "onnx.export: verify"
+
+
+class Tensors(NamedTuple):
+    """The outputs of all nodes of MXNet's graph.
+
+    Attributes
+    ----------
+    nodes : list of dict
+        The nodes, as in a symbol file.
+    entries : dict
+        (index of a node, index of its output) -> shape and type, in the order of the nodes.
+    names : dict
+        The same index -> name of the tensor in the final graph, if it has one.
+    """
+
+    nodes: list[dict]
+    entries: dict[tuple[int, int], Entry]
+    names: dict[tuple[int, int], str]
+
+
+def verify(
+    model: onnx.ModelProto,
+    weights: dict[str, np.ndarray],
+    source: Source,
+    tensors: Tensors,
+    given: Any,
+) -> None:
+    """Raise RuntimeError, which names a node, if the outputs of a model are not MXNet's.
+
+    Parameters
+    ----------
+    model, weights
+        As for :func:`.file.save`.
+    given
+        Arrays for the inputs, in their order or by name; True draws them.
+    """
+    arrays = _drawn(source, tensors) if given is True else _given(model, given)
+    symbol = source.symbol
+    expected = _run_mxnet(symbol, source, arrays)
+    names = [output.name for output in model.graph.output]
+    found = _run_onnx(model, weights, names, arrays)
+    rows_may_change = any(node["op"] in _ORDERS for node in tensors.nodes)
+    difference = _difference(names, found, expected, rows_may_change)
+    if difference:
+        where = _first_difference(model, weights, source, tensors, arrays)
+        raise RuntimeError(f"{_CALLER}: {difference}; {where}")
+
+
+# ---- Inputs --------------------------------------------------------------------------------------
+
+
+def _given(model: onnx.ModelProto, given: Any) -> dict[str, np.ndarray]:
+    """Arrays of a user by the names of the inputs."""
+    inputs = {value.name: value.type.tensor_type for value in model.graph.input}
+    flat = list(_flat(given)) if isinstance(given, (list, tuple)) else given
+    by_name = by_input("verify", flat, list(inputs))
+    arrays = {}
+    for name, tensor in inputs.items():
+        if name not in by_name:
+            raise ValueError(f"{_CALLER}: expected an array for input {name}, got none")
+        value = by_name[name]
+        array = values_of(value) if isinstance(value, mx.nd.NDArray) else np.asarray(value)
+        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        fits = len(dims) == array.ndim and all(
+            d is None or d == size for d, size in zip(dims, array.shape)
+        )
+        if not fits or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"{_CALLER}: input {name}: expected {dtype} {tuple(dims)}, got {array.dtype} "
+                f"{array.shape}"
+            )
+        arrays[name] = array.astype(dtype)
+    return arrays
+
+
+def _flat(given: Any) -> Iterator[Any]:
+    for each in given:
+        if isinstance(each, (list, tuple)):
+            yield from _flat(each)
+        else:
+            yield each
+
+
+def _drawn(source: Source, tensors: Tensors) -> dict[str, np.ndarray]:
+    """Random inputs: boxes on the map, the size of the image, and normal values for others."""
+    random = np.random.RandomState(0)
+    arrays = {}
+    for (number, _), entry in tensors.entries.items():
+        name = tensors.nodes[number]["name"]
+        if tensors.nodes[number]["op"] != "null" or name not in source.shapes:
+            continue
+        values: Any = random.randn(*entry.shape)
+        if entry.dtype.kind != "f":
+            values = random.randint(256 if entry.dtype == np.uint8 else 2, size=entry.shape)
+        arrays[name] = np.asarray(values, entry.dtype)
+    for node in tensors.nodes:
+        declared = operators().get(node["op"][len("_gluon_roi_") :])
+        if node["op"].startswith("_gluon_roi_") and declared is not None:
+            _draw_rois(arrays, tensors, node, declared, random)
+    return arrays
+
+
+def _draw_rois(
+    arrays: dict, tensors: Tensors, node: dict, declared: Declared, random: np.random.RandomState
+) -> None:
+    """Draw the inputs of an operator that are boxes, their numbers, or sizes of images."""
+    attributes = node.get("attrs", {})
+    given = [each for each in declared.inputs if _is_given(each, attributes)]
+    images, _, *sides = tensors.entries[tuple(node["inputs"][0][:2])].shape[:4]
+    for each, place in zip(given[::-1], node["inputs"][::-1]):
+        number = place[0]
+        while tensors.nodes[number]["op"] in _COPIES:
+            number = tensors.nodes[number]["inputs"][0][0]
+        name = tensors.nodes[number]["name"]
+        if name not in arrays or tensors.nodes[number]["op"] != "null":
+            continue
+        array = arrays[name]
+        if each.name == "im_info":
+            stride = ast.literal_eval(attributes["feature_stride"])
+            array[:] = [*(side * stride for side in sides), 1]
+        elif each.role == "counts":
+            total = tensors.entries[tuple(node["inputs"][-2][:2])].shape[0]
+            array[:] = total // len(array)
+            array[: total % len(array)] += 1
+        elif each.role == "rois":
+            scales = attributes.get("spatial_scale", attributes.get("spatial_scales", "1"))
+            scale = np.ravel(ast.literal_eval(scales))[0]
+            extent = [side / scale for side in sides[::-1]] * 2
+            corners = random.uniform(0, extent, (*array.shape[:-1], 4))
+            low = np.minimum(corners[..., :2], corners[..., 2:])
+            high = np.maximum(corners[..., :2], corners[..., 2:])
+            boxes = [low, high]
+            if declared.coordinates == 5:
+                angles = random.uniform(-90, 90, (*array.shape[:-1], 1))
+                boxes = [(low + high) / 2, high - low, angles]
+            if array.shape[-1] > declared.coordinates:
+                boxes.insert(0, random.randint(0, images, (*array.shape[:-1], 1)))
+            array[:] = np.concatenate(boxes, axis=-1)
+
+
+def _is_given(declared: Any, attributes: dict) -> bool:
+    return not declared.optional or attributes.get(declared.name) == "True"
+
+
+# ---- Both models ---------------------------------------------------------------------------------
+
+
+def _run_mxnet(symbol: Any, source: Source, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a symbol of MXNet at inference."""
+    shapes = {name: array.shape for name, array in {**source.arrays, **arrays}.items()}
+    names = symbol.list_arguments() + symbol.list_auxiliary_states()
+    try:
+        inferred, _, states = symbol.infer_shape(
+            **{name: shape for name, shape in shapes.items() if name in names}
+        )
+        labels = dict(zip(names, inferred + states))
+        values = {**source.arrays, **arrays}
+        given = [
+            mx.nd.array(values[name], dtype=values[name].dtype)
+            if name in values
+            else mx.nd.zeros(labels[name])
+            for name in symbol.list_inputs()
+        ]
+        with mx.autograd.pause():
+            outputs = mx.nd.CachedOp(symbol)(*given)
+        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        return [output.asnumpy() for output in outputs]
+    except mx.MXNetError as error:
+        raise ValueError(
+            f"{_CALLER}: MXNet rejects the inputs, give arrays that the model accepts: "
+            f"{sentence(str(error).strip().splitlines()[-1])}"
+        ) from None
+
+
+def _run_onnx(
+    model: onnx.ModelProto,
+    weights: dict[str, np.ndarray],
+    outputs: Sequence[str],
+    arrays: dict[str, np.ndarray],
+) -> list[np.ndarray]:
+    """Tensors of a model in onnxruntime."""
+    import onnxruntime
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    own = {output.name for output in model.graph.output}
+    copy.graph.output.extend(
+        onnx.helper.make_empty_tensor_value_info(name) for name in outputs if name not in own
+    )
+    for name, value in weights.items():
+        tensor = copy.graph.initializer.add(name=name, dims=value.shape)
+        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="given below")
+    values = [
+        onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
+        for value in weights.values()
+    ]
+    options.add_external_initializers(list(weights), values)
+    try:
+        session = onnxruntime.InferenceSession(
+            copy.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return session.run(list(outputs), arrays)
+    except Exception as error:  # onnxruntime has no common class of errors
+        reason = " ".join(str(error).split())
+        raise RuntimeError(f"{_CALLER}: onnxruntime does not run the model: {reason}") from error
+
+
+# ---- Comparison ----------------------------------------------------------------------------------
+
+
+def _allowed(expected: np.ndarray) -> float:
+    """The largest allowed difference of an element."""
+    if expected.dtype.kind != "f":
+        return 0
+    return _TOLERANCES[expected.dtype.name] * np.abs(expected[np.isfinite(expected)]).max(initial=1)
+
+
+def _are_close(found: np.ndarray, expected: np.ndarray, allowed: float) -> np.ndarray:
+    """Whether elements are equal, both NaN, or differ by no more than is allowed."""
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed)
+
+
+def _difference(
+    names: Sequence[str],
+    found: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    rows_may_change: bool,
+) -> str | None:
+    """What differs, or None."""
+    groups: dict[tuple, list[int]] = {}
+    for number, (name, ours, theirs) in enumerate(zip(names, found, expected)):
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            return (
+                f"output {name} is {ours.dtype} {ours.shape}, but {theirs.dtype} {theirs.shape} in "
+                "MXNet"
+            )
+        # Rows of detections: (rows, ...), or (images, rows, ...).
+        rows = theirs.shape[: 1 if theirs.ndim < 3 else 2]
+        groups.setdefault(rows if theirs.ndim > 1 else (number,), []).append(number)
+    for rows, numbers in groups.items():
+        for number in numbers:
+            theirs = expected[number]
+            if _are_close(found[number], theirs, _allowed(theirs)).all():
+                continue
+            if not rows_may_change or theirs.ndim < 2:
+                return f"output {names[number]} differs by {_size(found, expected, number)}"
+            count = _found_rows(
+                [found[n].reshape(*rows, -1) for n in numbers],
+                [expected[n].reshape(*rows, -1) for n in numbers],
+            )
+            total = int(np.prod(rows))
+            if count < _ROWS * total:
+                listed = ", ".join(names[n] for n in numbers)
+                return f"only {count} of {total} rows of {listed} are those of MXNet"
+            break
+    return None
+
+
+def _size(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], number: int) -> str:
+    a, b = (np.asarray(each[number], np.float64) for each in (found, expected))
+    if (np.isfinite(a) != np.isfinite(b)).any():
+        return "numbers that are finite in one of them only"
+    finite = np.isfinite(b)
+    if not finite.any():
+        return "its infinite numbers"
+    off, largest = np.abs(a - b)[finite].max(), np.abs(b[finite]).max()
+    return f"up to {off:.3g}, where the largest number is {largest:.3g}"
+
+
+def _found_rows(found: list[np.ndarray], expected: list[np.ndarray]) -> int:
+    """The number of rows that are found again, in any order, each once, in the same image."""
+    images = [each.reshape(-1, *each.shape[-2:]) for each in (*found, *expected)]
+    limits = [_allowed(each) for each in expected]
+    width = sum(each.shape[-1] for each in expected)
+    count = 0
+    for parts in zip(*images):
+        ours, theirs = parts[: len(found)], parts[len(found) :]
+        keys, wanted = _row_sums(ours, limits), _row_sums(theirs, limits)
+        order = np.argsort(keys)
+        # No number of an equal row differs by more than its limit, so their sums are near.
+        begins = np.searchsorted(keys[order], wanted - width - 1)
+        ends = np.searchsorted(keys[order], wanted + width + 1)
+        unused = np.ones(len(order), bool)
+        for row, (begin, end) in enumerate(zip(begins, ends)):
+            places = order[begin:end]
+            places = places[unused[places]]
+            for a, b, limit in zip(ours, theirs, limits):
+                places = places[_are_close(a[places], b[row], limit).all(axis=1)]
+            count += places.size > 0
+            unused[places[:1]] = False
+    return int(count)
+
+
+def _row_sums(parts: Sequence[np.ndarray], limits: Sequence[float]) -> np.ndarray:
+    """The sum of each row, in which numbers are divided by their limits."""
+    sums = [
+        np.where(np.isfinite(part), part, 0).astype(np.float64).sum(axis=1) / (limit or 1)
+        for part, limit in zip(parts, limits)
+    ]
+    return np.sum(sums, axis=0)
+
+
+def _first_difference(
+    model: onnx.ModelProto,
+    weights: dict[str, np.ndarray],
+    source: Source,
+    tensors: Tensors,
+    arrays: dict[str, np.ndarray],
+) -> str:
+    """The first node of MXNet whose output differs."""
+    internals = source.symbol.get_internals()
+    indices = {place: number for number, place in enumerate(tensors.entries)}
+    for places in _chunks(tensors):
+        symbol = mx.sym.Group([internals[indices[place]] for place in places])
+        expected = _run_mxnet(symbol, source, arrays)
+        found = _run_onnx(model, weights, [tensors.names[place] for place in places], arrays)
+        for place, ours, theirs in zip(places, found, expected):
+            same = (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+            if not same or not _are_close(ours, theirs, _allowed(theirs)).all():
+                node = tensors.nodes[place[0]]
+                return f"the first node that differs is {node['name']} ({node['op']})"
+    return "no other node differs"
+
+
+def _chunks(tensors: Tensors) -> Iterator[list[tuple[int, int]]]:
+    """The tensors of the final graph, in groups that need little memory at once."""
+    chunk: list[tuple[int, int]] = []
+    size = 0
+    for place in tensors.names:
+        entry = tensors.entries[place]
+        chunk.append(place)
+        size += int(np.prod(entry.shape)) * entry.dtype.itemsize
+        if size > _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

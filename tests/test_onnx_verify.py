@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""export(..., verify=...) compares the model in onnxruntime with MXNet's before it is written."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import gluon_roi
+from gluon_roi.__main__ import main
+from gluon_roi.onnx.graph import Graph
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime", minversion="1.20")
+from gluon_roi.onnx import verification  # noqa: E402
+
+S = mx.sym
+
+
+def _network() -> Any:
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mx.gluon.nn.Conv2D(4, 3, in_channels=3))
+        net.add(mx.gluon.nn.BatchNorm(in_channels=4))
+        net.add(mx.gluon.nn.LeakyReLU(0.1))
+        net.add(mx.gluon.nn.Dense(5, in_units=4 * 6 * 6))
+    net.initialize()
+    return net
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_a_network(fold, tmp_path):
+    path = tmp_path / "model.onnx"
+    for verify in (True, [np.ones((3, 3, 8, 8))], {"data": mx.nd.ones((2, 3, 8, 8))}):
+        path.unlink(missing_ok=True)
+        gluon_roi.onnx.export(
+            _network(), [(1, 3, 8, 8)], path, dynamic=[(0,)], verify=verify, fold=fold
+        )
+        assert path.is_file()
+
+
+def _plant(monkeypatch: Any, operator: str, attribute: str, value: Any) -> None:
+    """Write an attribute of nodes wrongly."""
+    original = Graph.__call__
+
+    def planted(self: Graph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        if op == operator:
+            attributes[attribute] = value
+        return original(self, op, *inputs, outputs=outputs, **attributes)
+
+    monkeypatch.setattr(Graph, "__call__", planted)
+
+
+@pytest.mark.parametrize("dynamic", [None, [(0,)]])
+def test_the_first_node_that_differs_is_named(dynamic, monkeypatch, tmp_path):
+    """And nothing is written."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"before")
+    _plant(monkeypatch, "LeakyRelu", "alpha", 0.2)
+    with pytest.raises(RuntimeError) as raised:
+        gluon_roi.onnx.export(_network(), [(1, 3, 8, 8)], path, dynamic=dynamic, verify=True)
+    found = str(raised.value)
+    assert found.startswith("onnx.export: verify: output net_dense0_fwd_output differs by up to 0.")
+    assert found.endswith("; the first node that differs is net_leakyrelu0_fwd (LeakyReLU)")
+    assert path.read_bytes() == b"before" and [*tmp_path.iterdir()] == [path]
+
+
+def test_a_node_before_a_folded_layer_is_named(monkeypatch, tmp_path):
+    _plant(monkeypatch, "Conv", "pads", [2, 2, 0, 0])
+    x = S.var("x")
+    conv = S.Convolution(x, kernel=(3, 3), pad=(1, 1), num_filter=2, no_bias=True, name="c")
+    norm = S.BatchNorm(conv, name="norm")
+    symbol = S.Activation(norm, act_type="softsign", name="a")
+    shapes, _, states = symbol.infer_shape(x=(1, 2, 6, 6))
+    names = zip(symbol.list_arguments() + symbol.list_auxiliary_states(), shapes + states)
+    params = {name: np.full(shape, 0.5, "float32") for name, shape in names if name != "x"}
+    with pytest.raises(RuntimeError, match=r"the first node that differs is norm \(BatchNorm\)$"):
+        gluon_roi.onnx.export(symbol, [(1, 2, 6, 6)], tmp_path / "m.onnx", params, verify=True)
+
+
+F = gluon_roi.sym
+DATA, ROIS, NUM = S.var("data"), S.var("rois"), S.var("num")
+#: A symbol, and the shapes of its inputs, which verify=True draws.
+DRAWN: dict[str, tuple[Any, dict]] = {
+    "rois": (F.ROIAlign(DATA, ROIS, 2, 0.25, sampling_ratio=2), {"rois": (6, 5)}),
+    "behind a cast": (F.ROIPool(DATA, S.BlockGrad(ROIS), 2, 0.25), {"rois": (6, 5)}),
+    "batch": (F.PSROIPool(DATA, ROIS, 2, 0.25), {"rois": (2, 3, 4)}),
+    "counts": (
+        F.ROIAlign(DATA, ROIS, 2, 0.25, sampling_ratio=2, rois_num=NUM),
+        {"rois": (5, 4), "num": (2,)},
+    ),
+    "rotated": (F.RotatedROIAlign(DATA, ROIS, 2, 0.25, sampling_ratio=2), {"rois": (6, 6)}),
+    "pyramid": (
+        F.PyramidROIAlign([DATA, S.var("small")], ROIS, 2, (0.25, 0.125), sampling_ratio=2),
+        {"small": (2, 8, 6, 5), "rois": (6, 5)},
+    ),
+    "sizes of images": (
+        F.Proposal(
+            S.slice_axis(DATA, axis=1, begin=0, end=2), S.slice_axis(DATA, axis=1, begin=0, end=4),
+            S.var("im_info"), scales=(2,), ratios=(1,), feature_stride=4, rpn_pre_nms_top_n=50,
+            rpn_post_nms_top_n=10,
+        ),
+        {"im_info": (2, 3)},
+    ),
+    "bytes": (S.cast(DATA, dtype="float32") / 255, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_inputs(name, monkeypatch, tmp_path):
+    symbol, shapes = DRAWN[name]
+    arrays = {}
+    original = verification._drawn
+
+    def drawn(*arguments: Any) -> Any:
+        arrays.update(original(*arguments))
+        return arrays
+
+    monkeypatch.setattr(verification, "_drawn", drawn)
+    shapes = {"data": (2, 8, 12, 9), **shapes}
+    types = {"data": "uint8"} if name == "bytes" else None
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(symbol, shapes, path, input_types=types, verify=True)
+    assert path.is_file() and {name: a.shape for name, a in arrays.items()} == shapes
+    if name == "bytes":
+        assert arrays["data"].max() > 200
+    if name == "counts":
+        np.testing.assert_array_equal(arrays["num"], [3, 2])
+    if name == "sizes of images":
+        np.testing.assert_array_equal(arrays["im_info"], [[48, 36, 1]] * 2)
+    if arrays.get("rois", np.empty(0)).shape == (6, 5):
+        rois = arrays["rois"]
+        assert set(rois[:, 0]) == {0, 1} and (rois[:, 1:3] < rois[:, 3:]).all()
+        assert rois[:, 1:].min() >= 0 and rois[:, [1, 3]].max() <= 36 < rois[:, 2:].max() <= 48
+
+
+def test_rows_in_another_order():
+    """95 of 100 rows, where rounding may change their order; none without such an operator."""
+    random = np.random.RandomState(0)
+    scores, boxes = random.rand(2, 100, 1), random.rand(2, 100, 4) * 300
+    order = random.permutation(100)
+    expected = [scores.astype("float32"), boxes.astype("float32"), np.ones(3, "float32")]
+    found = [expected[0][:, order], expected[1][:, order] * np.float32(1.00005), expected[2]]
+    names = ["scores", "boxes", "mean"]
+    assert verification._difference(names, found, expected, rows_may_change=True) is None
+    assert verification._difference(names, expected, expected, rows_may_change=False) is None
+    said = verification._difference(names, found, expected, rows_may_change=False)
+    assert said is not None and said.startswith("output scores differs by up to 0.")
+    found[1][0, :11] += 1
+    assert verification._difference(names, found, expected, True) == (
+        "only 189 of 200 rows of scores, boxes are those of MXNet"
+    )
+    # One row twice is one row.
+    found = [np.repeat(each[:, :1], 100, axis=1) for each in expected[:2]] + [expected[2]]
+    said = verification._difference(names, found, expected, True)
+    assert said == "only 2 of 200 rows of scores, boxes are those of MXNet"
+
+
+@pytest.mark.parametrize(
+    "found, expected, is_same",
+    [
+        ([1.0, np.nan, np.inf], [1.0, np.nan, np.inf], True),
+        ([1.0, np.nan], [1.0, np.inf], False),
+        ([np.nan], [1.0], False),
+        ([-np.inf], [np.inf], False),
+        ([1000.05], [1000.0], True),
+        ([1000.5], [1000.0], False),
+    ],
+)
+def test_numbers(found, expected, is_same):
+    ours, theirs = ([np.array(values, "float32")] for values in (found, expected))
+    assert (verification._difference(["x"], ours, theirs, False) is None) == is_same
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "an array of another shape": (
+        [np.ones((1, 3, 9, 8)), np.zeros((2, 5))],
+        "input data: expected float32 (None, 3, 8, 8), got float64 (1, 3, 9, 8)",
+    ),
+    "a dtype": (
+        [np.ones((1, 3, 8, 8), "complex64"), np.zeros((2, 5))],
+        "input data: expected float32 (None, 3, 8, 8), got complex64 (1, 3, 8, 8)",
+    ),
+    "one of two": ({"rois": np.zeros((2, 5))}, "expected an array for input data, got none"),
+    "another name": ({"x": 0}, "the model has no input 'x', expected one of data, rois"),
+    "too few": ([np.zeros((2, 5))], "verify has 1 entries, expected one for each of the 2 inputs"),
+    "no list": (np.ones(3), "expected a list with an entry for each input, or a dict of their"),
+    "what MXNet rejects": (
+        [np.ones((1, 3, 8, 8)), np.full((2, 5), 3)],
+        "MXNet rejects the inputs, give arrays that the model accepts: ROIPool: rois",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_inputs(name, tmp_path):
+    given, message = REFUSED[name]
+    symbol, path = F.ROIPool(DATA, ROIS, 2, 0.25), tmp_path / "model.onnx"
+    with pytest.raises(ValueError) as raised:
+        gluon_roi.onnx.export(
+            symbol, [(1, 3, 8, 8), (2, 5)], path, dynamic={"data": (0,)}, verify=given
+        )
+    found = str(raised.value)
+    assert found.startswith("onnx.export: verify") and message in found and "\n" not in found
+    assert not path.exists()
+
+
+def test_without_onnxruntime(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match="verify needs the package onnxruntime .*; run 'pip ins"):
+        gluon_roi.onnx.export(_network(), [(1, 3, 8, 8)], tmp_path / "m.onnx", verify=True)
+    gluon_roi.onnx.export(_network(), [(1, 3, 8, 8)], tmp_path / "m.onnx")
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    net = _network()
+    net.hybridize()
+    net(mx.nd.ones((1, 3, 8, 8)))
+    net.export("net")
+    np.savez("inputs.npz", data=np.ones((2, 3, 8, 8)))
+    line = "export net-symbol.json net-0000.params -o net.onnx --shape data=1,3,8,8"
+    line += " --dynamic data=0"
+    for options in ("--verify", "--verify-inputs inputs.npz --no-fold"):
+        assert main([*line.split(), *options.split()]) == 0
+        assert capsys.readouterr().out == "net.onnx\n"
+    for file in ("net-0000.params", "net-symbol.json", "none.npz"):
+        assert main([*line.split(), "--verify-inputs", file]) == 2
+        assert "--verify-inputs: " in capsys.readouterr().err
+    _plant(monkeypatch, "LeakyRelu", "alpha", 0.2)
+    assert main([*line.split(), "--verify"]) == 2
+    assert "the first node that differs is net_leakyrelu0_fwd" in capsys.readouterr().err
