@@ -12,6 +12,7 @@ from support.inference_networks import outputs_of
 
 from gluon_roi.bridge.symbol_json import symbol_content
 from gluon_roi.inference import convert, gemm, gemm_layers, max_pooling, winograd
+from gluon_roi.inference import deconvolution as deconvolution_pass
 
 S = mx.sym
 DATA, OTHER = S.var("data"), S.var("other")
@@ -41,8 +42,13 @@ def operators(symbol: Any) -> list[str]:
     """Operators of the converted symbol, once its outputs are those of the symbol."""
     inputs = {name: numbers(*shape) for name, shape in SHAPES.items()}
     names = symbol.list_arguments()
-    shapes, _, _ = symbol.infer_shape(**{k: v for k, v in SHAPES.items() if k in names})
+    used = {name: shape for name, shape in SHAPES.items() if name in names}
+    shapes, _, states = symbol.infer_shape(**used)
     params = {n: numbers(*shape) for n, shape in zip(names, shapes) if n not in inputs}
+    # Means and variances.
+    params.update(
+        (n, mx.nd.abs(numbers(*shape))) for n, shape in zip(symbol.list_auxiliary_states(), states)
+    )
     inputs = {name: value for name, value in inputs.items() if name in names}
     made = convert.convert(symbol, params, inputs)
     found = outputs_of(made.symbol, made.parameters, inputs)
@@ -141,3 +147,87 @@ def test_max_pooling(convention):
 )
 def test_other_pooling_stays(attributes):
     assert operators(S.Pooling(DATA, kernel=(2, 2), **attributes)) == ["Pooling"]
+
+
+# ---- Deconvolutions ------------------------------------------------------------------------------
+
+
+def deconvolution(data: Any = DATA, **attributes: Any) -> Any:
+    return S.Deconvolution(data, name="d", **{"num_filter": 4, "no_bias": False, **attributes})
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, pad, adj", [(4, 2, 1, 0), (3, 2, 1, 1), (5, 3, 1, 0), (3, 1, 1, 0)], ids=str
+)
+@pytest.mark.parametrize("last", [lambda x: x, S.relu, lambda x: S.Group([x, S.relu(x)])])
+def test_deconvolutions_by_winograd(kernel, stride, pad, adj, last):
+    names = {"kernel": kernel, "stride": stride, "pad": pad, "adj": adj}
+    symbol = last(deconvolution(**{name: (value, value) for name, value in names.items()}))
+    more = ["BlockGrad", "relu"] if len(symbol.list_outputs()) > 1 else []
+    assert operators(symbol) == [winograd.OPERATOR, deconvolution_pass.OPERATOR, *more]
+
+
+def test_the_batch_norm_of_a_deconvolution_is_part_of_its_weights():
+    layer = deconvolution(kernel=(4, 4), stride=(2, 2), pad=(1, 1))
+    norm = S.BatchNorm(layer, fix_gamma=False, name="n")
+    assert operators(S.relu(norm)) == [winograd.OPERATOR, deconvolution_pass.OPERATOR]
+
+
+def test_the_batch_norm_of_a_grouped_deconvolution_is_part_of_its_weights():
+    layer = deconvolution(kernel=(3, 2), stride=(2, 1), num_group=4, num_filter=8)
+    assert operators(S.BatchNorm(layer, fix_gamma=False, name="n")) == ["Deconvolution"]
+
+
+def test_deconvolutions_of_shared_weights():
+    """Their strides differ."""
+    weight, bias, size = S.var("weight"), S.var("bias"), {"kernel": (3, 3), "num_filter": 4}
+    layers = [
+        S.Deconvolution(DATA, weight, bias, no_bias=False, pad=(1, 1), **size, **attributes)
+        for attributes in ({}, {"stride": (2, 2), "adj": (1, 1)})
+    ]
+    assert operators(S.Group(layers)).count(winograd.OPERATOR) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda e, side, pad: (e % 2, (e - 1) // 2), lambda e, side, pad: (e // 2, e % 2 - 1)]
+)
+def test_elements_at_wrong_places_are_seen(monkeypatch, wrong):
+    place = deconvolution_pass._place
+    symbol = deconvolution(kernel=(4, 4), stride=(2, 2), pad=(1, 1))
+    assert operators(symbol)
+    monkeypatch.setattr(deconvolution_pass, "_place", wrong)
+    with pytest.raises(AssertionError):
+        operators(symbol)
+    assert place(3, 2, 1) == (0, -1)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel": (4, 4), "stride": (2, 2), "pad": (1, 1), "num_group": 4},
+        {"kernel": (4, 4), "stride": (2, 2)},
+        {"kernel": (4, 3), "stride": (2, 2), "pad": (1, 1)},
+        {"kernel": (6, 6), "stride": (2, 2), "pad": (2, 2), "dilate": (1, 1), "adj": (1, 1)},
+        {"kernel": (8, 8), "stride": (2, 2), "pad": (3, 3)},
+    ],
+    ids=str,
+)
+def test_other_deconvolutions_stay(attributes):
+    assert operators(deconvolution(**attributes)) == ["Deconvolution"]
+
+
+# ---- Activations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_sigmoid_is_onednns(dtype):
+    """Its relative error is at most 5 units of 2^-24; MXNet's own is at most 3."""
+    data = mx.nd.array(np.linspace(-80, 80, 10001), dtype=dtype)
+    data[:3] = np.nan, np.inf, -np.inf
+    made = convert.convert(S.sigmoid(DATA), {}, {"data": data})
+    assert made.changes["sigmoid as Activation"] == 1
+    (found,) = outputs_of(made.symbol, {}, {"data": data})
+    assert found.dtype == dtype
+    expected = 1 / (1 + np.exp(-data.asnumpy().astype("float64")))
+    tolerance = {"float32": 6 * 2.0**-24, "float64": 1e-15, "float16": 2.0**-10}[dtype]
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-7 * (dtype == "float16"))

@@ -8,7 +8,7 @@ import numpy as np
 from ..batch_norm import fold
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layers import bias_of
+from .layers import FOLDED_LAYERS, bias_of
 
 _EPSILON = "0.001"  # MXNet's default
 
@@ -17,7 +17,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
     """Fold each BatchNorm that is the only reader of a layer; return how many.
 
     In inference BatchNorm multiplies each channel by a constant and adds another, which the layer
-    before it, a Convolution or FullyConnected, can do with its weights and its bias.
+    before it, a Convolution, Deconvolution or FullyConnected, can do with its weights and its bias.
     """
     uses, types = graph.uses(), graph.types()
     # A layer that is applied several times shares its folded weights.
@@ -31,7 +31,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             continue  # its mean and variance are read
         source = node["inputs"][0]
         layer = graph.nodes[source.node]
-        if not graph.is_node(source, "Convolution", "FullyConnected"):
+        if not graph.is_node(source, *FOLDED_LAYERS):
             continue
         if len(uses[source]) != 1 or types.get(source) != np.float32:
             continue
@@ -39,7 +39,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             continue
         epsilon = float(graph.attribute(number, "eps", _EPSILON))
         fix_gamma = graph.flag(number, "fix_gamma", True)
-        key = (*layer["inputs"][1:], *node["inputs"][1:], epsilon, fix_gamma)
+        key = (layer["op"], *layer["inputs"][1:], *node["inputs"][1:], epsilon, fix_gamma)
         if key not in folded:
             parts = _folded(graph, number, source.node)
             if parts is None:
@@ -74,7 +74,11 @@ def _folded(graph: InferenceGraph, norm: int, layer: int) -> tuple[np.ndarray, n
     if graph.flag(norm, "fix_gamma", True):
         gamma = np.ones_like(gamma)
     epsilon = float(graph.attribute(norm, "eps", _EPSILON))
-    # As `fold` expects, with a group for each output: (groups, inputs, outputs of a group, cells).
-    grouped = weight.reshape(len(weight), 1, 1, -1)
+    # As `fold` expects: (groups, inputs, outputs of a group, cells).
+    if graph.nodes[layer]["op"] == "Deconvolution":
+        groups = graph.integer(layer, "num_group", 1)
+        grouped = weight.reshape(groups, -1, weight.shape[1], int(np.prod(weight.shape[2:])))
+    else:  # a group for each output
+        grouped = weight.reshape(len(weight), 1, 1, -1)
     parts = fold(grouped, bias, gamma, beta, mean, variance, epsilon)
     return parts and (parts[0].reshape(weight.shape), parts[1])

@@ -8,9 +8,10 @@ from typing import Any, Callable, Mapping, NamedTuple
 import mxnet as mx
 
 from ..bridge.arguments import NumpySymbol
+from .activations import use_activations
 from .batch_norm import fold_batch_norms
 from .computed_weights import compute_weights
-from .deconvolution import replace_deconvolutions
+from .deconvolution import enlarge_by_winograd, replace_deconvolutions
 from .doubles import multiply_instead_of_doubling
 from .fusion import fuse
 from .gemm_layers import use_gemm
@@ -34,8 +35,10 @@ class Pass(NamedTuple):
 PASSES = (
     Pass(use_elementwise_sums, "sums of maps that always have one shape"),
     Pass(multiply_instead_of_doubling, "x + x as 2 * x"),
+    Pass(use_activations, "sigmoid as Activation"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
     Pass(replace_deconvolutions, "Deconvolutions as 1 x 1 convolutions"),
+    Pass(enlarge_by_winograd, "Deconvolutions as 3 x 3 convolutions by Winograd's algorithm"),
     Pass(use_winograd, "3 x 3 convolutions by Winograd's algorithm"),
     Pass(join_narrow_convolutions, "convolutions of one map joined"),
     Pass(use_gemm, "convolutions in MXNet's layout"),
@@ -43,6 +46,8 @@ PASSES = (
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),
 )
+#: Those that need the memory of Winograd's weights.
+_OF_WINOGRAD = (enlarge_by_winograd, use_winograd)
 
 
 class Converted(NamedTuple):
@@ -72,7 +77,7 @@ def convert(
     winograd : bool
         Whether to use Winograd's algorithm, whose weights take four times the memory.
     """
-    passes = [step for step in PASSES if winograd or step.change is not use_winograd]
+    passes = [step for step in PASSES if winograd or step.change not in _OF_WINOGRAD]
     shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}
     types = {name: value.dtype for name, value in inputs.items() if hasattr(value, "dtype")}
     graph = InferenceGraph(symbol, parameters, shapes, types)

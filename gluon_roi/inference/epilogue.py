@@ -25,7 +25,7 @@ def find_epilogue(
     """The activation behind a layer, and the sum with another map before or behind that."""
     last, residual = _add(graph, uses, layer)
     attributes: dict[str, Any] = {}
-    node = _only_reader(graph, uses, last, _ACTIVATIONS)
+    node = only_reader(graph, uses, last, _ACTIVATIONS)
     activation = None if node is None else _activation(graph, node.node)
     if node is not None and activation is not None:
         attributes.update(activation)
@@ -41,14 +41,14 @@ def _add(
     graph: InferenceGraph, uses: dict[NodeEntry, list[Use]], entry: NodeEntry
 ) -> tuple[NodeEntry, list[NodeEntry]]:
     """The sum that alone reads an output, and its other summand; or the output and nothing."""
-    use = _only_reader(graph, uses, entry, SUMS)
+    use = only_reader(graph, uses, entry, SUMS)
     inputs = [] if use is None else graph.nodes[use.node]["inputs"]
     if use is None or len(inputs) != 2:
         return entry, []
     return NodeEntry(use.node, 0), [inputs[1 - use.input]]
 
 
-def _only_reader(
+def only_reader(
     graph: InferenceGraph,
     uses: dict[NodeEntry, list[Use]],
     entry: NodeEntry,

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import mxnet as mx
 import numpy as np
 
 from .graph import InferenceGraph
 
 #: Layers that MXNet's fusion takes.
 FUSED_LAYERS = ("Convolution", "FullyConnected")
+#: MXNet 1.8 forgets the bias of a Deconvolution, see gluon_roi/switch/deconvolution.py.
+FOLDED_LAYERS = FUSED_LAYERS if mx.__version__ < "1.9" else (*FUSED_LAYERS, "Deconvolution")
 
 
 def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:

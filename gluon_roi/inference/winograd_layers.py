@@ -14,7 +14,7 @@ from .graph import InferenceGraph
 from .layers import bias_of, is_plain_convolution, pair
 
 #: Height and width of a map where they are not known: of an image of 600 x 800 at stride 16.
-_USUAL_SIZE = (38, 50)
+USUAL_SIZE = (38, 50)
 
 
 def use_winograd(graph: InferenceGraph) -> int:
@@ -66,7 +66,7 @@ def _transformed(
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
     if weight is None or bias is None or weight.dtype != np.float32:
         return None
-    shape = shape or (1, weight.shape[1], *_USUAL_SIZE)
+    shape = shape or (1, weight.shape[1], *USUAL_SIZE)
     dilate = pair(graph, number, "dilate", 1)[0]
     if not winograd.pays(shape, len(weight), dilate):
         return None
