@@ -7,13 +7,13 @@
     python -m benchmarks.onnx --suppression
 
 Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet switched by
-gluon_roi.optimize, without and with inference=True, the latter also with winograd=False, and the
-runtimes take turns in one process for each number of threads; values are medians, of processor time
-for one thread and of elapsed time for several. "Found" counts how many of the best 100 detections
-of the switched model are found again: the same class, a score within 1e-3, corners within 0.05
-pixels; the largest differences of scores and corners follow. "Conversion" is the elapsed time
-of gluon_roi.optimize with inference=True, which calls the network once. --profile prints where the
-runtimes spend their time instead.
+gluon_roi.optimize, the same with MXNet's own fusion and static_shape, with inference=True, also
+with winograd=False, and the runtimes take turns in one process for each number of threads; values
+are medians, of processor time for one thread and of elapsed time for several. "Found" counts how
+many of the best 100 detections of the switched model are found again: the same class, a score
+within 1e-3, corners within 0.05 pixels; the largest differences of scores and corners follow.
+"Conversion" is the elapsed time of gluon_roi.optimize with inference=True, which calls the network
+once. --profile prints where the runtimes spend their time instead.
 
 --suppression compares two forms of box_nms of 80 classes on one thread: NonMaxSuppression over
 classes, which is exported, and over boxes that are moved apart by class, as torchvision's
@@ -58,7 +58,13 @@ OURS: dict[str, dict[str, Any]] = {
     "inference": {"inference": True},
     "winograd=False": {"inference": True, "winograd": False},
 }
-WAYS = ("MXNet", *OURS, *RUNTIMES, "openvino's default")
+#: Those of each way to run a network in MXNet.
+OPTIONS = {
+    "switched": OURS["switched"],
+    "MXNet's fusion": {"backend": "MKLDNN", "static_shape": True},
+    **OURS,
+}
+WAYS = ("MXNet", *OPTIONS, *RUNTIMES, "openvino's default")
 
 
 class Model(NamedTuple):
@@ -132,13 +138,13 @@ class Detector:
     def __init__(self, model: Model, folder: str) -> None:
         self._inputs = inputs_of(model)
         self._nets = {}
-        for way in ("MXNet", *OURS):
+        for way in ("MXNet", *OPTIONS):
             net = make(model, self._inputs[0])
             net(*self._inputs)  # finishes deferred initialization, with the same random numbers
             self._nets[way] = net
         self._nets["MXNet"].hybridize(static_alloc=True)
         self.optimize_seconds = {}
-        for way, options in OURS.items():
+        for way, options in OPTIONS.items():
             mx.nd.waitall()
             start = time.perf_counter()
             gluon_roi.optimize(self._nets[way], *self._inputs, static_alloc=True, **options)

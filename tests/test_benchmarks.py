@@ -359,3 +359,10 @@ def test_a_step_is_compared_with_another_process(tmp_path, capsys):
     demo_step.main(["--torch", str(program), *line])
     said = capsys.readouterr().out
     assert "| PyTorch, torchvision | " in said and said.endswith("within 0\n")
+
+
+def test_inference_zoo():
+    done = benchmarks("--rounds", "1", "--only", "squeezenet1.1", module="benchmarks.inference_zoo")
+    assert done.returncode == 0, done.stderr
+    header, _, line = done.stdout.splitlines()
+    assert line.startswith("| squeezenet1.1 | 224 |") and line.count("|") == header.count("|") == 9

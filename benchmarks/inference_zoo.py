@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converted networks of GluonCV's zoo next to MXNet's own fusion, with the same flags.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.inference_zoo [--only resnet50_v1b] [--rounds 7]
+
+Milliseconds of processor time of one image, on one thread: networks with random weights, as MXNet
+runs them, with MXNet's fusion (``optimize_for(backend='MKLDNN')``), and converted by
+gluon_roi.optimize(inference=True), all compiled with static_alloc and static_shape. Each network
+has a process of its own, in which the ways take turns; values are medians. The largest differences
+of outputs from those of MXNet follow, of the largest output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import warnings
+from functools import partial
+from typing import Any, Callable
+
+import numpy as np
+
+#: Networks, and the height and width of their images.
+NETWORKS = {
+    "alexnet": 224,
+    "vgg16": 224,
+    "squeezenet1.1": 224,
+    "densenet121": 224,
+    "inceptionv3": 299,
+    "googlenet": 224,
+    "mobilenet1.0": 224,
+    "mobilenetv2_1.0": 224,
+    "mobilenetv3_large": 224,
+    "resnet18_v1": 224,
+    "resnet50_v1b": 224,
+    "resnet50_v2": 224,
+    "resnext50_32x4d": 224,
+    "se_resnext50_32x4d": 224,
+    "resnest50": 224,
+    "darknet53": 224,
+    "xception": 299,
+    "hrnet_w18_small_v1_c": 224,
+    "fcn_resnet50_ade": 320,
+    "simple_pose_resnet50_v1b": 256,
+}
+OPTIONS = {"fcn_resnet50_ade": {"crop_size": 320}}
+WAYS = ("MXNet", "MXNet's fusion", "inference")
+FLAGS = {"static_alloc": True, "static_shape": True}
+
+
+def _outputs(net: Any, image: Any) -> list:
+    from testing.onnx_runtimes import zoo
+
+    return zoo.flat(net(image))
+
+
+def measure(name: str, rounds: int) -> str:
+    """The line of a network."""
+    import mxnet as mx
+
+    import gluon_roi
+    from testing.onnx_runtimes import zoo
+    from testing.onnx_runtimes.classics import times
+
+    shape = (1, 3, NETWORKS[name], NETWORKS[name])
+    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, shape))
+    nets = {}
+    for way in WAYS:
+        mx.random.seed(0)
+        np.random.seed(0)
+        nets[way] = zoo.built(zoo.Model(name, (shape,), options=OPTIONS.get(name, {})), [image])
+    nets["MXNet"].hybridize(**FLAGS)
+    nets["MXNet's fusion"].hybridize(backend="MKLDNN", **FLAGS)
+    gluon_roi.optimize(nets["inference"], image, inference=True)
+    calls: dict[Any, Callable[[], list]] = {}
+    outputs = {}
+    for way, net in nets.items():
+        call = partial(_outputs, net, image)
+        with contextlib.suppress(
+            mx.MXNetError
+        ):  # MXNet's fusion exchanges weights of some networks
+            outputs[way] = call()
+            calls[way] = call
+    spent = times(calls, rounds)
+    cells = [f"{1e3 * spent[way]:.1f}" if way in spent else "fails" for way in WAYS]
+    fused = spent.get("MXNet's fusion")
+    cells.append(f"{spent['inference'] / fused:.2f}" if fused else "-")
+    for way in ("inference", "MXNet's fusion"):
+        pairs = list(zip(outputs.get(way, ()), outputs["MXNet"]))
+        errors = [np.abs(one - other).max() / np.abs(other).max() for one, other in pairs]
+        cells.append(f"{max(errors):.0e}" if errors else "-")
+    return f"| {name} | {NETWORKS[name]} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # of one process
+    options = parser.parse_args()
+    if options.here:
+        warnings.simplefilter("ignore")
+        print(measure(options.only[0], options.rounds))
+        return
+    columns = ["network", "pixels", *WAYS, "of MXNet's fusion"]
+    columns += ["inference: difference", "MXNet's fusion: difference"]
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|", flush=True)
+    for name in options.only:
+        command = [sys.executable, "-m", "benchmarks.inference_zoo", "--here", "--only", name]
+        command += ["--rounds", str(options.rounds)]
+        environment = {**os.environ, "MXNET_SUBGRAPH_VERBOSE": "0"}
+        made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        print(made.stdout.splitlines()[-1], flush=True)
+
+
+if __name__ == "__main__":
+    main()
