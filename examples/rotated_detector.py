@@ -420,18 +420,20 @@ def main(folder, result, steps, seed):
     if not folder.exists():
         draw_folder(folder / "train", 300, random)
         draw_folder(folder / "val", 60, random)
-    images, labels = load(folder / "train")
+    (images, labels), (val_images, val_labels) = (load(folder / part) for part in ("train", "val"))
     classes = sorted({str(name) for _, names, _ in labels for name in names})
+    labels, val_labels = as_class_ids(labels, classes), as_class_ids(val_labels, classes)
     net = RotatedRCNN(classes)
     net.initialize(mx.init.Xavier(magnitude=2))
-    train(net, images, as_class_ids(labels, classes), steps, random)
-    images, labels = load(folder / "val")
-    labels, detections = as_class_ids(labels, classes), detect(net, images)
+    train(net, images, labels, steps, random)
+    detections = detect(net, val_images)
     for threshold in (0.5, 0.75):
-        scores = [average_precision(detections, labels, n, threshold) for n in range(len(classes))]
+        scores = [
+            average_precision(detections, val_labels, n, threshold) for n in range(len(classes))
+        ]
         each = ", ".join(f"{name} {score:.3f}" for name, score in zip(classes, scores))
         print(f"mAP@{threshold} {np.nanmean(scores):.3f} ({each})")
-    draw_detections(images, detections, result)
+    draw_detections(val_images, detections, result)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,9 @@ def make_app(prefix, operators, thresh=THRESH):
         body = flask.request.get_data()
         try:
             picture = ImageOps.exif_transpose(Image.open(io.BytesIO(body))).convert("RGB")
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            return {"error": f"expected the bytes of an image file as the body: {error}"}, 400
+        except (OSError, ValueError, Image.DecompressionBombError):
+            expected = f"expected an image file as the body, got {len(body)} bytes"
+            return {"error": f"{expected} that Pillow does not decode"}, 400
         return {"detections": find(net, about, picture, thresh), "worker": os.getpid()}
 
     return app

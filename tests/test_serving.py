@@ -131,7 +131,8 @@ def test_four_workers_return_what_one_process_finds(server, serve, prefix):
     with pytest.raises(urllib.error.HTTPError) as refused:
         request(f"{server}/detect", b"GIF89a, but no image")
     assert refused.value.code == 400
-    assert "expected the bytes of an image file" in json.load(refused.value)["error"]
+    message = "expected an image file as the body, got 20 bytes that Pillow does not decode"
+    assert json.load(refused.value)["error"] == message
 
 
 def test_the_page_compares_the_three_networks(serve, prefix, capsys, monkeypatch):
