@@ -103,7 +103,7 @@ def test_zero_offsets_and_a_mask_of_ones_change_nothing():
         np.testing.assert_allclose(gradients[name], expected[name], 1e-11, 1e-11)
 
 
-#: Inputs and expected results of mmcv's tests/test_ops/test_deform_roi_pool.py (Apache-2.0): map,
+#: Inputs and expected results of mmcv's tests of DeformRoIPool (Apache-2.0): map,
 #: last coordinate of the box, output of 2 x 2 bins of 2 samples, and the gradient of its sum.
 MMCV = (
     ([[[1, 2], [3, 4]]], 1, [[[1, 1.25], [1.5, 1.75]]], [[[3.0625, 0.4375], [0.4375, 0.0625]]]),

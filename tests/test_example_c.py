@@ -53,7 +53,7 @@ def build(tmp_path_factory):
         pytest.skip("a C compiler is not installed")
     folder = tmp_path_factory.mktemp("examples") / "build"
     find, compile_ = block("cmake").split("\n")[:2]
-    assert block("cmake", DEPLOY).split("\n")[:2] == [find, compile_]
+    assert block("cmake -S examples/c ", DEPLOY).split("\n")[:2] == [find, compile_]
     # Not a Python that CMake finds elsewhere.
     for line in (f"{find} -DPython3_EXECUTABLE={sys.executable}", compile_):
         line = line.replace("examples/c", str(ROOT / "examples/c"))
@@ -131,7 +131,7 @@ def test_detector_without_python(build, tmp_path):
     assert "_gluon_roi_WinogradConvolution" in symbol.tojson()
     symbol.save(str(tmp_path / "fast-symbol.json"))
     mx.nd.save(str(tmp_path / "fast-0000.params"), params)
-    program = block("cmake", DEPLOY).split("\n")[-1]
+    program = block("cmake -S examples/c ", DEPLOY).split("\n")[-1]
     for name, path in (
         ("build/example", build),
         ("LIBGLUON_ROI", gluon_roi.library.PATH),
