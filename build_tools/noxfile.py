@@ -173,7 +173,8 @@ def torch(session: nox.Session) -> None:
     session.chdir(ROOT)
     session.install("--prefer-binary", "-e", ".[demo,onnx,test,torch]", "setuptools>=70.1")
     session.install("--no-deps", f"mxnet=={MXNET}", "gluoncv==0.10.5")
-    files = ["tests/test_to_torch.py", "tests/test_to_torch_page.py", "tests/test_onnx_zoo.py"]
+    names = ("to_torch", "to_torch_page", "gluoncv_to_torch", "onnx_zoo")
+    files = [f"tests/test_{name}.py" for name in names]
     session.run(*PYTEST, "-k", "torch", *files, *session.posargs, env=PASSIVE)
 
 

@@ -31,7 +31,7 @@ def onnx_file(file: Path, shapes: dict[str, tuple]) -> Iterator[Path]:
 
         inputs = onnx.load(str(path), load_external_data=False).graph.input
         metadata = json.dumps(gluon_roi_torch.to_torch(path).meta)
-        program = gluon_roi_torch.to_program(path, [shapes[entry.name] for entry in inputs])
+        program = gluon_roi_torch.to_program(path, [shapes.get(entry.name) for entry in inputs])
     failure = f"export: -o: the program cannot be written to {file}"
     with replacing(failure, file) as part, part.open("wb") as stream:
         torch.export.save(program, stream, extra_files={"metadata.json": metadata})
