@@ -19,6 +19,7 @@ def roi_align(
     rois_grad: bool = False,
     rois_num: Tensor | None = None,
     bad_index: str = "error",
+    mode: str = "avg",
     *,
     out: Tensor | None = None,
     name: str | None = None,
@@ -47,7 +48,11 @@ def roi_align(
         agree. False (the original): do not shift it, but use a minimum size of one cell.
     rois_grad : bool
         Whether to compute the gradient with respect to rois (per image pixel) instead of zeros.
-    rois_num, bad_index, out, name, attr
+    rois_num, bad_index
+        As in :func:`gluon_roi.nd.ROIPool`.
+    mode : 'avg' or 'max'
+        Whether a bin is the mean of its samples, or the largest one (mmcv's ``pool_mode``).
+    out, name, attr
         As in :func:`gluon_roi.nd.ROIPool`.
 
     Returns
@@ -83,6 +88,7 @@ def roi_align(
             "aligned": aligned,
             "rois_grad": rois_grad,
             "bad_index": bad_index,
+            "mode": mode,
         },
         out=out,
         name=name,
@@ -114,6 +120,7 @@ class ROIAlign(OperatorBlock):
         aligned: bool = False,
         rois_grad: bool = False,
         bad_index: str = "error",
+        mode: str = "avg",
         *,
         prefix: str | None = None,
         params: Any = None,
@@ -127,6 +134,7 @@ class ROIAlign(OperatorBlock):
             aligned=aligned,
             rois_grad=rois_grad,
             bad_index=bad_index,
+            mode=mode,
         )
 
     def hybrid_forward(self, F: Any, data: Any, rois: Any, rois_num: Any = None) -> Any:

@@ -71,6 +71,102 @@ def align(
     return common.Separable(call, channels or common.all_channels(call), axis)
 
 
+class _Samples(NamedTuple):
+    """The samples of one bin along one axis that are on the map."""
+
+    low: np.ndarray  # the cells on both sides
+    high: np.ndarray
+    high_weight: np.ndarray
+    slope_lo: np.ndarray  # derivatives of the position, with respect to the box's lower coordinate
+    slope_hi: np.ndarray  # ... and to the upper one
+    has_outside: bool  # whether others are outside of it
+
+
+def _samples_of_axis(
+    aligned: bool,
+    sampling_ratio: int,
+    geometry: type,
+    lo: float,
+    hi: float,
+    scale: float,
+    bins: int,
+    size: int,
+) -> list[_Samples]:
+    """The samples of :func:`_align_axis`, one by one, for each bin."""
+    real: Any = geometry
+    with np.errstate(over="ignore"):
+        s, offset = real(scale), real(0.5 if aligned else 0)
+        start = common.saturate(real(lo) * s - offset)
+        length = common.saturate(real(hi) * s - offset) - start
+    _, bin_size, count, enlarged = common.split_side(length, bins, aligned, sampling_ratio)
+    found = []
+    for q in range(bins):
+        begin = start + real(q) * bin_size
+        i = common.visible_samples(begin, bin_size, count, -1.0, size, float(begin))
+        x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
+        i, x = i[(x >= -1) & (x <= size)], x[(x >= -1) & (x <= size)]
+        low, high, high_weight, varies = common.bilinear(x, size)
+        t = (q + (i + 0.5) / count) / bins * (not enlarged)
+        slopes = varies * scale * (1 - t), varies * scale * t
+        found.append(_Samples(low, high, high_weight, *slopes, len(i) < count))
+    return found
+
+
+def _mix(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Interpolate; a cell of weight 0 has no effect, even if it is NaN."""
+    with np.errstate(invalid="ignore"):
+        return low * (1 - weight) + np.where(weight > 0, high * weight, 0)
+
+
+class _LargestSample(common.Operator):
+    """ROIAlign with mode='max'."""
+
+    axis: Any
+
+    def _values(self, maps: np.ndarray, y: _Samples, x: _Samples) -> np.ndarray:
+        """The samples of a bin, (C, samples along y, samples along x)."""
+        low, high = (
+            _mix(maps[:, row][:, :, x.low], maps[:, row][:, :, x.high], x.high_weight)
+            for row in (y.low, y.high)
+        )
+        return _mix(low, high, y.high_weight[:, None])
+
+    def _largest(self, values: np.ndarray, outside: bool) -> tuple[float, int]:
+        """The value of a bin, and the index of its first largest sample, or -1."""
+        known = np.where(np.isnan(values), -np.inf, values).ravel()
+        index = int(known.argmax()) if known.size and known.max() > self.call.lowest else -1
+        value = known[index] if index >= 0 else self.call.lowest
+        return (0.0, -1) if outside and value < 0 else (value, index)
+
+    def pool(self, k: int, out: np.ndarray) -> None:
+        ys, xs = self.call.axes(k, self.axis)
+        for p, q in common.bins_of(self.call.pooled):
+            values = self._values(self.call.maps(k), ys[p], xs[q])
+            outside = ys[p].has_outside or xs[q].has_outside
+            out[:, p, q] = [self._largest(of_map, outside)[0] for of_map in values]
+
+    def pool_backward(self, k: int, d_out: np.ndarray, d_maps: np.ndarray) -> np.ndarray:
+        maps, (ys, xs), d_box = self.call.maps(k), self.call.axes(k, self.axis), np.zeros(4)
+        for p, q in common.bins_of(self.call.pooled):
+            y, x = ys[p], xs[q]
+            for c, values in enumerate(self._values(maps, y, x)):
+                _, index = self._largest(values, y.has_outside or x.has_outside)
+                if index < 0:
+                    continue
+                j, i = divmod(index, len(x.low))
+                d, wy, wx = d_out[c, p, q], float(y.high_weight[j]), float(x.high_weight[i])
+                rows, columns = (y.low[j], y.high[j]), (x.low[i], x.high[i])
+                shares = np.outer((1 - wy, wy), (1 - wx, wx))
+                np.add.at(d_maps[c], np.ix_(rows, columns), d * shares)
+                cells = maps[c][np.ix_(rows, columns)]
+                by_x = _mix(cells[0, 1] - cells[0, 0], cells[1, 1] - cells[1, 0], np.array(wy))
+                by_y = _mix(cells[1, 0] - cells[0, 0], cells[1, 1] - cells[0, 1], np.array(wx))
+                slopes = x.slope_lo[i], y.slope_lo[j], x.slope_hi[i], y.slope_hi[j]
+                for n, slope in enumerate(slopes):
+                    d_box[n] += d * slope * (by_x, by_y)[n % 2] if slope else 0.0
+        return d_box
+
+
 @common.operator
 def roi_align(
     data: Any,
@@ -81,7 +177,8 @@ def roi_align(
     aligned: bool = False,
     rois_num: Any = None,
     geometry: type = np.float64,
-) -> common.Separable:
+    mode: str = "avg",
+) -> common.Operator:
     """Mean of bilinear samples in each bin of each box, without rounding (Mask R-CNN, He 2017).
 
     With ``o = 0.5 if aligned else 0``: ``x1 = rx1 * s - o``, ``w = rx2 * s - o - x1`` (at least 1
@@ -93,9 +190,12 @@ def roi_align(
     stays inverted and is sampled backwards, by one sample per bin if `sampling_ratio` is not
     positive.
 
+    With ``mode='max'`` a bin is its largest sample. Samples outside the map are 0, and NaN samples
+    are ignored; if all are NaN, the bin is the lowest finite number of the dtype of `data`.
+
     Parameters
     ----------
-    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, mode
         As in :func:`gluon_roi.nd.ROIAlign`.
     geometry : type, optional
         The type of positions; ``numpy.float32`` rounds them as the operators do for float16 and
@@ -118,11 +218,17 @@ def roi_align(
              [ 9.75, 11.25]]]])
     """
     call = common.check("ROIAlign", data, rois, pooled_size, spatial_scale, rois_num)
-    return align(call, sampling_ratio, aligned, geometry)
+    if mode not in ("avg", "max"):
+        raise ValueError(f"ROIAlign: mode is {mode!r}, expected 'avg' or 'max'")
+    if mode == "avg":
+        return align(call, sampling_ratio, aligned, geometry)
+    largest = _LargestSample(call, common.all_channels(call))
+    largest.axis = partial(_samples_of_axis, aligned, sampling_ratio, geometry)
+    return largest
 
 
 @common.backward_of(roi_align)
-def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray, np.ndarray]:
+def roi_align_backward(d_out: Any, align: common.Operator) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of :func:`roi_align` with respect to data and to the coordinates of rois.
 
     The number of samples is treated as constant. If the box is enlarged to the minimum size of 1,
@@ -133,7 +239,7 @@ def roi_align_backward(d_out: Any, align: common.Separable) -> tuple[np.ndarray,
     ----------
     d_out : array, of the shape of the output
         Gradient with respect to the output.
-    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry
+    data, rois, pooled_size, spatial_scale, sampling_ratio, aligned, rois_num, geometry, mode
         As in :func:`roi_align`.
 
     Returns

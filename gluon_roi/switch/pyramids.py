@@ -49,6 +49,7 @@ def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
     hidden.update((k, v) for k, v in graph.attributes_of(index).items() if k.startswith("__"))
     visible: dict[str, Any] = {k: v for k, v in given.items() if k not in hidden}
     hidden.pop(RANKS, None)
+    visible.pop("mode", None)
     visible["spatial_scale"] = [graph.attributes_of(align)["spatial_scale"] for align in aligns]
     lists = mx.sym.concat(*rois, dim=0, name=f"{name}_lists")
     return nd.PyramidROIAlign(maps, lists, **visible, assignment="given", name=name, attr=hidden)
@@ -64,6 +65,7 @@ def _largest_sums(graph: Graph) -> dict[int, list[int]]:
         # Without rois_num. The third input may be one that provides a rank.
         if (
             node["op"] == _ALIGN
+            and graph.attributes_of(index).get("mode", "avg") == "avg"
             and len(node["inputs"]) - (RANKS in graph.attributes_of(index)) == 2
         ):
             added[index] = [index]

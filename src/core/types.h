@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "../include/gluon_roi.h"
 
@@ -94,6 +96,11 @@ struct TypeTraits<Half> {
 };
 template <class T>
 using SumOf = typename TypeTraits<T>::Sum;
+
+// The initial value of a maximum: the lowest finite number of the element type.
+template <class T>
+constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
+                                                          : std::numeric_limits<SumOf<T>>::lowest();
 
 HOST_DEVICE float load(const float* p) { return *p; }
 HOST_DEVICE double load(const double* p) { return *p; }

@@ -109,6 +109,9 @@ enum { GLUON_ROI_HARD = 0, GLUON_ROI_LINEAR = 1, GLUON_ROI_GAUSSIAN = 2 };
 /* The divisor of box_iou: the area of the union, or of the lhs box. */
 enum { GLUON_ROI_IOU = 0, GLUON_ROI_IOF = 1 };
 
+/* What roi_align takes of a bin's samples: their mean, or the largest one. */
+enum { GLUON_ROI_AVG = 0, GLUON_ROI_MAX = 1 };
+
 /* How pyramid_roi_align assigns boxes to maps: by size, or as given. In the latter case rois has a
  * list of K boxes for each map, one list after the other, and row k of the output is the sum over
  * the lists of the features pooled for row k. A padding row in a list pools nothing. */
@@ -144,6 +147,7 @@ typedef struct gluon_roi_roi_align_params {
   int32_t aligned;                     /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
   int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+  int32_t mode;      /* GLUON_ROI_AVG or GLUON_ROI_MAX */
 } gluon_roi_roi_align_params;
 
 typedef struct gluon_roi_ps_roi_pool_params {

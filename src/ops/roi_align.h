@@ -7,6 +7,9 @@
 // RoIs in their order of Ay^T . d_out . Ax, and writes all of d_data. d_rois is zeros, or with
 // rois_grad the gradient with respect to the box. Deterministic.
 //
+// With mode = max a bin is its largest sample (core/geometry/maximum.h), whose first occurrence
+// gets the gradient.
+//
 // Source: He et al. 2017, Mask R-CNN (arXiv:1703.06870), section 3; the arithmetic of MXNet
 // contrib.ROIAlign, torchvision roi_align, Paddle roi_align and detectron2.
 //
@@ -30,11 +33,17 @@ struct ROIAlign : public AlignOperator<ROIAlign, gluon_roi_roi_align_params> {
     visit->boolean(FIELD(aligned), false);
     visit->boolean(FIELD(rois_grad), false);
     visit->choice(FIELD(bad_index), kBadIndices);
+    visit->choice(FIELD(mode), {{"avg", GLUON_ROI_AVG}, {"max", GLUON_ROI_MAX}});
   }
   static SampleRule rule(const Params& p) {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
+
+  template <class T>
+  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  template <class T>
+  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
 };
 
 }  // namespace gluon_roi

@@ -22,11 +22,6 @@
 
 namespace gluon_roi {
 
-// The initial value of a maximum: the lowest finite number of the element type.
-template <class T>
-constexpr SumOf<T> kLowest = std::is_same<T, Half>::value ? static_cast<SumOf<T>>(-65504)
-                                                          : std::numeric_limits<SumOf<T>>::lowest();
-
 struct ROIPool : public RoiOperator<ROIPool, gluon_roi_roi_pool_params> {
   static constexpr const char* kName = "ROIPool";
 

@@ -350,6 +350,20 @@ def check_bin_offsets(dtype: str, kernels: Kernels) -> None:
             kernels.compare(op, p, data, rois, **more)
 
 
+def check_maximum(dtype: str, kernels: Kernels) -> None:
+    """ROIAlign with mode='max'."""
+    rois = all_rois(0.5, "float64" if dtype == "float64" else "float32")
+    data = feature_map(5, dtype)
+    data[0, 1, 3:6, 4] = np.nan
+    for aligned, sampling_ratio in ((0, -1), (1, 2)):
+        arguments = {"aligned": aligned, "sampling_ratio": sampling_ratio, "mode": "max"}
+        p = kernels.library.params("roi_align", (2, 3), 0.5, **arguments)
+        kernels.compare("roi_align", p, data, rois)
+    data = feature_map(5, dtype)
+    p = kernels.library.params("roi_align", (2, 3), 0.5, mode="max", rois_grad=1)
+    kernels.compare("roi_align", p, data, rois)
+
+
 def check_pyramid(dtype: str, kernels: Kernels) -> None:
     """PyramidROIAlign on maps of several sizes, with the gradient of the boxes."""
     op = "pyramid_roi_align"
@@ -435,6 +449,7 @@ def _checks() -> dict[str, Callable[[Kernels], None]]:
     for dtype in DTYPES:
         checks[f"offsets-{dtype}"] = partial(check_offsets, dtype)
         checks[f"bin-offsets-{dtype}"] = partial(check_bin_offsets, dtype)
+        checks[f"maximum-{dtype}"] = partial(check_maximum, dtype)
         checks[f"pyramid-{dtype}"] = partial(check_pyramid, dtype)
         for name in CALLS:
             checks[f"samples-{name}-{dtype}"] = partial(check_samples, name, dtype)

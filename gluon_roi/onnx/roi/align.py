@@ -30,9 +30,9 @@ def roi_align(g: Graph, node: Node) -> Tensor:
     """
     data = data_of(node)
     rows = decode(node, data.dtype)
-    scale = float(node.get("spatial_scale"))
-    out = align_boxes(node, data, rows.image, rows.box, scale, node.get("aligned", False))
-    return finish(node, rows, out)
+    scale, aligned = float(node.get("spatial_scale")), node.get("aligned", False)
+    pool = _largest_samples if node.get("mode", "avg") == "max" else align_boxes
+    return finish(node, rows, pool(node, data, rows.image, rows.box, scale, aligned))
 
 
 @rule("_gluon_roi_PSROIAlign")
@@ -159,6 +159,28 @@ def align_boxes(
         data, image.gather(which), axes, which.shape(), pooled, -1, (1, 1), node.static_size(1)
     )
     return out.graph("ScatterND", out, which.unsqueeze(1), per_bin)
+
+
+def _largest_samples(
+    node: Node, data: Tensor, image: Tensor, box: Tensor, scale: float, aligned: bool
+) -> Tensor:
+    """The largest sample of each bin: (K, C, P, Q).
+
+    Each sample is a bin of a RoiAlign. (Several runtimes multiply cells by weights before they take
+    the maximum of RoiAlign's own mode 'max'.)
+    """
+    (height, width), samples = pooled_size(node), node.get("sampling_ratio", -1)
+    if samples <= 0:
+        raise node.refusal(
+            f"argument sampling_ratio: expected a number above 0 with mode=max, got {samples}: a "
+            "number of samples that depends on the box has no translation"
+        )
+    on_the_map = on_map(box, scale, False)
+    if not aligned:
+        on_the_map = _one_cell_at_least(on_the_map)
+    values = align(data, on_the_map, image, 1, aligned, (height * samples, width * samples), 1)
+    apart = values.reshape(image.size(0), node.static_size(1), height, samples, width, samples)
+    return apart.graph("ReduceMax", apart, axes=[3, 5], keepdims=0)
 
 
 def _one_cell_at_least(box: Tensor) -> Tensor:
