@@ -132,18 +132,18 @@ def _forms() -> dict[str, Model]:
         padding = operator.block(POOLED, SCALE, bad_index="padding", **arguments)
         data = _map(operator.channels(2, POOLED, {}), "float32")
         boxes = operator.all_rois(SCALE)[1:31, 1:]
-        free = (0, 2, 3)
+        dynamic = (0, 2, 3)
         beyond = np.hstack([np.arange(30)[:, None] % 4 - 1, boxes]).astype("float32")
         counts = np.array([11, 19], "int32")
         models[f"{operator.name}-images"] = Model(
-            block, (data, boxes.reshape(2, 15, -1)), {"dynamic": [free, (0, 1)]}
+            block, (data, boxes.reshape(2, 15, -1)), {"dynamic": [dynamic, (0, 1)]}
         )
         if "Deformable" not in operator.name:  # whose third input are offsets: _offsets()
             models[f"{operator.name}-counts"] = Model(
-                block, (data, boxes, counts), {"dynamic": [free, (0,), (0,)]}
+                block, (data, boxes, counts), {"dynamic": [dynamic, (0,), (0,)]}
             )
         models[f"{operator.name}-beyond"] = Model(
-            padding, (data, beyond), {"dynamic": [free, (0,)]}
+            padding, (data, beyond), {"dynamic": [dynamic, (0,)]}
         )
     return models
 
@@ -170,7 +170,7 @@ def _pyramids() -> dict[str, Model]:
             block(**arguments), (*maps(dtype), rois), maps=4
         )
     boxes = pyramids.boxes()[-132::3, 1:]
-    free = [(0, 2, 3)] * 4
+    dynamic = [(0, 2, 3)] * 4
     beyond = np.hstack([np.arange(len(boxes))[:, None] % 4 - 1, boxes]).astype("float32")
     some = pyramids.boxes()[::5]
     lists = pyramids.lists_of(some, np.arange(len(some)) % 5)
@@ -182,7 +182,7 @@ def _pyramids() -> dict[str, Model]:
     }
     for form, (of_form, inputs, axes) in forms.items():
         models[f"PyramidROIAlign-{form}"] = Model(
-            of_form, (*maps(), *inputs), {"dynamic": free + axes}, maps=4
+            of_form, (*maps(), *inputs), {"dynamic": dynamic + axes}, maps=4
         )
     return models
 
@@ -274,11 +274,15 @@ def _detections() -> dict[str, Model]:
         [random.randint(-1, 3, (2, 80, 1)), score, random.randn(2, 80, 4)], axis=-1
     )
     inputs = (rows.astype("float32"), anchors.astype("float32"))
-    free = {"dynamic": [(0, 1), (1,)]}
+    options = {"dynamic": [(0, 1), (1,)]}
     return {
-        "nms-per-class": Model(Detections(overlap_thresh=0.3, valid_thresh=0.01), inputs, free),
-        "nms-topk": Model(Detections(overlap_thresh=0.5, topk=20, background_id=1), inputs, free),
-        "nms-all-classes": Model(Detections(overlap_thresh=0.4, force_suppress=True), inputs, free),
+        "nms-per-class": Model(Detections(overlap_thresh=0.3, valid_thresh=0.01), inputs, options),
+        "nms-topk": Model(
+            Detections(overlap_thresh=0.5, topk=20, background_id=1), inputs, options
+        ),
+        "nms-all-classes": Model(
+            Detections(overlap_thresh=0.4, force_suppress=True), inputs, options
+        ),
     }
 
 

@@ -50,13 +50,13 @@ CREATED: dict[str, tuple] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("is_dynamic", [False, True])
 @pytest.mark.parametrize("name", CREATED)
-def test_sizes_are_those_that_mxnet_infers(name, free, tmp_path):
+def test_sizes_are_those_that_mxnet_infers(name, is_dynamic, tmp_path):
     symbol, shapes, axes, others = CREATED[name]
     path = tmp_path / "model.onnx"
-    gluon_roi.onnx.export(symbol, shapes, path, dynamic=axes if free else None)
-    for sizes in (shapes, others)[: 1 + free]:
+    gluon_roi.onnx.export(symbol, shapes, path, dynamic=axes if is_dynamic else None)
+    for sizes in (shapes, others)[: 1 + is_dynamic]:
         inputs = dict(zip("xy", (_random(*shape) for shape in sizes)))
         (expected,) = _values(symbol, **inputs)
         (found,) = run(path, *inputs.values())
@@ -124,9 +124,9 @@ def test_unrolled_cells(cell, layout, tmp_path):
     def sequence(images: int) -> np.ndarray:
         return _random(*[images if name == "N" else {"T": 4, "C": 3}[name] for name in layout])
 
-    for free in ((), (batch,)):
-        gluon_roi.onnx.export(net, [sequence(2).shape], path, dynamic=[free])
-        for images in (2, 7)[: 1 + len(free)]:
+    for axes in ((), (batch,)):
+        gluon_roi.onnx.export(net, [sequence(2).shape], path, dynamic=[axes])
+        for images in (2, 7)[: 1 + len(axes)]:
             x = sequence(images)
             expected = [out.asnumpy() for out in net(mx.nd.array(x))]
             found = run(path, x)

@@ -23,12 +23,12 @@ onnx = pytest.importorskip("onnx")
 S = mx.sym
 
 
-def exported(symbol, arrays, path, free=False, **options):
+def exported(symbol, arrays, path, is_dynamic=False, **options):
     """What the exported model gives for the inputs of a symbol, by name, and what MXNet gives."""
     given = {name: mx.nd.array(value, dtype=value.dtype) for name, value in arrays.items()}
     expected = symbol.bind(mx.cpu(), given).forward()
     inputs = [arrays[name] for name in symbol.list_inputs()]
-    if free:
+    if is_dynamic:
         fixed = {"weight", "bias"}
         axes = {4: (0, 2, 3)} if fixed & set(arrays) else {}  # channels are those of the weight
         options["dynamic"] = [
@@ -88,7 +88,7 @@ def test_proposals(name, tmp_path):
         arrays = _maps(images, anchors, size, stride, spread=spread)
         if attributes.get("iou_loss"):
             arrays["bbox_pred"] *= 20
-        found, expected = exported(symbol, arrays, tmp_path / "model.onnx", free=images > 1)
+        found, expected = exported(symbol, arrays, tmp_path / "model.onnx", is_dynamic=images > 1)
         assert len(found) == len(expected) == 1 + attributes.get("output_score", False)
         for ours, theirs in zip(found, expected):
             np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=1e-6)
@@ -97,7 +97,7 @@ def test_proposals(name, tmp_path):
 def test_proposals_of_another_size(tmp_path):
     symbol = _proposal(scales=(2, 4), rpn_post_nms_top_n=30, rpn_min_size=4)
     path = tmp_path / "model.onnx"
-    exported(symbol, _maps(2, 6, (4, 6), 16), path, free=True)
+    exported(symbol, _maps(2, 6, (4, 6), 16), path, is_dynamic=True)
     arrays = _maps(3, 6, (7, 5), 16, seed=1)
     given = {name: mx.nd.array(value) for name, value in arrays.items()}
     (expected,) = symbol.bind(mx.cpu(), given).forward()
@@ -186,8 +186,8 @@ def test_overlaps(name, tmp_path):
         given = dict(zip(("lhs", "rhs"), call.arrays("float32")))
         if spoiled:
             given["lhs"].flat[::17], given["rhs"].flat[::19] = np.nan, np.inf
-        free = not call.parameters.get("aligned")
-        (found,), (expected,) = exported(symbol, given, tmp_path / "model.onnx", free)
+        is_dynamic = not call.parameters.get("aligned")
+        (found,), (expected,) = exported(symbol, given, tmp_path / "model.onnx", is_dynamic)
         np.testing.assert_allclose(found, expected, 1e-6)
 
 
@@ -276,11 +276,11 @@ def test_deformable_convolution(name, modulated, tmp_path):
     loop = (kernel, stride, pad, dilate, groups, parts)
     data, offset, weight = (arrays[key] for key in ("data", "offset", "weight"))
     expected = _deformed(data, offset, arrays.get("mask"), weight, *loop)
-    for bias, free in ((True, False), (False, True)):
+    for bias, is_dynamic in ((True, False), (False, True)):
         names = [key for key in arrays if bias or key != "bias"]
         symbol = getattr(S.contrib, operator)(*map(S.var, names), no_bias=not bias, **attributes)
         given = {key: arrays[key] for key in names}
-        (found,), (theirs,) = exported(symbol, given, tmp_path / "model.onnx", free)
+        (found,), (theirs,) = exported(symbol, given, tmp_path / "model.onnx", is_dynamic)
         wanted = expected + arrays["bias"].reshape(-1, 1, 1) * bias
         np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=1e-5)
         np.testing.assert_allclose(found, theirs, atol=2e-5, rtol=1e-5)
@@ -343,8 +343,8 @@ def test_nan_and_infinite_cells_at_the_border(tmp_path):
 WINDOWS = [(3, 2, 0), (3, 2, 1), (2, 2, 0), (2, 3, 1), (1, 2, 0), (3, 3, 2), (2, 1, 1)]
 
 
-@pytest.mark.parametrize("kind, free", in_turn(["max", "avg", "sum"], [False, True], every=2))
-def test_full_pooling(kind, free, tmp_path):
+@pytest.mark.parametrize("kind, is_dynamic", in_turn(["max", "avg", "sum"], [False, True], every=2))
+def test_full_pooling(kind, is_dynamic, tmp_path):
     """Every window of MXNet, also the last one that begins behind the map."""
     random = np.random.RandomState(0)
     path = tmp_path / "model.onnx"
@@ -357,7 +357,7 @@ def test_full_pooling(kind, free, tmp_path):
             pooling_convention="full", **attributes,
         )  # fmt: skip
         x = random.randn(1, 2, size, 3).astype("float32")
-        (found,), (expected,) = exported(symbol, {"x": x}, path, free)
+        (found,), (expected,) = exported(symbol, {"x": x}, path, is_dynamic)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=f"{k, s, p}")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of an exported model's inputs and outputs, which are kept or refused, and free axes."""
+"""Names of an exported model's inputs and outputs, which are kept or refused, and dynamic axes."""
 
 from __future__ import annotations
 
@@ -296,8 +296,8 @@ def test_axes_that_can_be_dynamic(symbol, shapes, dynamic, tmp_path):
     path = tmp_path / "model.onnx"
     gluon_roi.onnx.export(symbol, shapes, path, dynamic=dynamic)
     dims = [value.type.tensor_type.shape.dim for value in onnx.load(str(path)).graph.input]
-    free = [tuple(n for n, d in enumerate(shape) if d.dim_param) for shape in dims]
-    assert free == dynamic
+    found = [tuple(n for n, d in enumerate(shape) if d.dim_param) for shape in dims]
+    assert found == dynamic
 
 
 def test_sizes_that_mxnet_infers_from_another_input(tmp_path):

@@ -73,9 +73,9 @@ def test_suppression_within_any_class(name, runtime, tmp_path):
     rows = rows.astype("float32")
     attributes: dict[str, Any] = {"id_index": 0, "background_id": -5}
     symbol = S.contrib.box_nms(S.var("rows"), **attributes)
-    for free in (False, True):
+    for is_dynamic in (False, True):
         found = _found(
-            runtime, symbol, tmp_path / "model.onnx", rows, dynamic=[(0,) if free else ()]
+            runtime, symbol, tmp_path / "model.onnx", rows, dynamic=[(0,) if is_dynamic else ()]
         )
         assert found[: len(kept), 1].tolist() == scores[kept, 0].tolist()
         assert (found[len(kept) :] == -1).all()

@@ -263,12 +263,12 @@ ALIKE: dict[str, tuple[Callable, list]] = {
 
 
 @pytest.mark.parametrize("name", ALIKE)
-@pytest.mark.parametrize("free", [False, True])
-def test_nodes_that_are_alike_stay_apart(name, free, tmp_path):
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_nodes_that_are_alike_stay_apart(name, is_dynamic, tmp_path):
     make, means = ALIKE[name]
     symbol = S.Group([S.mean(one) for one in make(X)])
     path, x = tmp_path / "m.onnx", np.arange(128, dtype="float32").reshape(1, 8, 4, 4)
-    gluon_roi.onnx.export(symbol, [x.shape], path, dynamic=[range(4) if free else ()])
+    gluon_roi.onnx.export(symbol, [x.shape], path, dynamic=[range(4) if is_dynamic else ()])
     expected = [out.asnumpy() for out in symbol.bind(mx.cpu(), {"x": mx.nd.array(x)}).forward()]
     for ours, theirs, mean in zip(run(path, x), expected, means):
         assert np.isclose(theirs, mean, rtol=1e-7)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of zeros, ones and full that MXNet infers, as tensors of the graph."""
+"""Sizes of zeros, ones and full that MXNet infers, as tensors of the graph.
+
+MXNet does not say which size such a size equals, so it is found by experiment: MXNet infers the
+shapes of the model for several sizes of its dynamic axes (the trials of shape_inference.py), and a
+tensor that has the same size in all of them has the size that is needed.
+"""
 
 from __future__ import annotations
 

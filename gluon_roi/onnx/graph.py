@@ -19,7 +19,9 @@ PRODUCER = "gluon_roi"  # the name of this package in the files that it writes
 #: Attributes that any node may have and that have no effect in ONNX.
 _IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
 END = int(np.iinfo(np.int64).max)  # of an axis, for Slice
-_WEIGHT = 1024  # bytes; larger constants are weights, on whose values no size of a tensor depends
+#: Larger constants, in bytes, are weights, without whose values onnx infers shapes. Smaller ones
+#: may be shapes and axes, of up to 128 numbers of int64, whose values the inference needs.
+_WEIGHT = 1024
 #: The dtypes of tensors by their names in ONNX's schemas.
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
 #: Operators whose output dtype does not depend on the dtype of the inputs.
@@ -196,12 +198,12 @@ class Graph:
 
     def unique(self, name: str) -> str:
         """A unique name for a tensor: `name` itself if it is not used."""
-        free, number = name, 0
-        while free in self._names:
+        unused, number = name, 0
+        while unused in self._names:
             number += 1
-            free = f"{name}_{number}"
-        self._names.add(free)
-        return free
+            unused = f"{name}_{number}"
+        self._names.add(unused)
+        return unused
 
     def reserve(self, names: Iterable[str]) -> None:
         """Reserve names for inputs and outputs, so that no other tensor gets them."""
@@ -389,8 +391,8 @@ class Node:
             raise self.refusal(f"{name}={axis}: expected an axis of {rank}")
         return axis % rank
 
-    def accept(self, *names: str) -> None:
-        """Accept attributes that have no effect in ONNX, with any value."""
+    def ignore(self, *names: str) -> None:
+        """Ignore attributes that have no effect in ONNX; `check_all_read` would reject them."""
         self._unread.difference_update(names)
 
     def expect(self, name: str, *allowed: Any) -> None:

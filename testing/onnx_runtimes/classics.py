@@ -5,8 +5,8 @@
     .venv/bin/python -m testing.onnx_runtimes.classics SOURCES
 
 SOURCES has clones of Deformable-ConvNets (msracver) and mx-rcnn (ijkguo), of which nothing is kept
-here. Prints the table of docs/results/onnx.md. Each model is exported with free sizes, before and
-after gluon_roi.optimize, and run on images of two sizes. A row is found again if its RoI, its
+here. Prints the table of docs/results/onnx.md. Each model is exported with dynamic sizes, before
+and after gluon_roi.optimize, and run on images of two sizes. A row is found again if its RoI, its
 scores and its boxes are. Times are CPU times on one thread, medians of rounds in which MXNet and
 the runtimes take turns.
 """

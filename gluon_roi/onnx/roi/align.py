@@ -47,7 +47,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
                   |                                                    |
                   +-- place, fill -------------------------------------+-> finish
     """
-    node.accept("output_dim")  # it follows from the shape
+    node.ignore("output_dim")  # it follows from the shape
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     aligned, sampling_ratio = node.get("aligned", True), node.get("sampling_ratio", -1)
     data = data_of(node)
@@ -107,7 +107,7 @@ def _rows_of_map(rows: Rows, map_indices: Tensor, number: int) -> Rows:
 
 def _rows_of_lists(node: Node, lists: int, geometry: Any) -> list[Rows]:
     """The decoded rows of each map's list of boxes."""
-    node.accept("canonical_size", "canonical_level")
+    node.ignore("canonical_size", "canonical_level")
     all_rois, rows = node.inputs[-1], []
     lists_of_rois = all_rois.reshape(lists, -1, all_rois.shape(1))
     for number in range(lists):

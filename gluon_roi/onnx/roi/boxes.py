@@ -46,7 +46,7 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     """
     data, rois, *counts = node.inputs
     beyond_is_padding = node.get("bad_index", "error") == "padding"
-    node.accept("rois_num")  # the inputs tell
+    node.ignore("rois_num")  # the inputs tell
     given = np.promote_types(node.dtypes[1], np.float32)
     rois = rois.cast(given) if given != node.dtypes[1] else rois
     images = data.size(0)

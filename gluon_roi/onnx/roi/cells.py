@@ -48,7 +48,7 @@ def ps_roi_pool(g: Graph, node: Node) -> Tensor:
         rois -> bins of cells, a RoI each --+
         data -> groups as images -----------+-> RoiAlign, a sample a cell -> finish: _pool_cells
     """
-    node.accept("output_dim")  # it follows from the shape
+    node.ignore("output_dim")  # it follows from the shape
     pooled = pooled_size(node)
     group = grid_of(node, "group_size", pooled)
     return _pool_cells(g, node, node.get("convention", "rfcn"), node.static_out_size(1), group)

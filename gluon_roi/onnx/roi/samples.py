@@ -277,7 +277,7 @@ def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
                    +-- place, fill -----> finish (rows with offsets not finite: NaN)
     """
     # output_dim follows from the shape; the others have no effect without trans.
-    node.accept("output_dim", "part_size", "trans_std")
+    node.ignore("output_dim", "part_size", "trans_std")
     pooled, scale = pooled_size(node), float(node.get("spatial_scale"))
     group, samples = grid_of(node, "group_size", pooled), node.get("sample_per_part", 4)
     has_trans = node.get("trans", False)

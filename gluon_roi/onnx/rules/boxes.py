@@ -121,9 +121,9 @@ def _suppression(node: Node) -> _Suppression:
             f"method={node.get('method')} has no translation: each row that is kept changes the "
             "scores of the others, which needs a loop"
         )
-    node.accept("sigma")  # for the other methods
-    node.accept("min_score")
-    node.accept("return_indices")  # both outputs always exist
+    node.ignore("sigma")  # for the other methods
+    node.ignore("min_score")
+    node.ignore("return_indices")  # both outputs always exist
     node.expect("in_format", "corner", "center")
     node.expect("out_format", "corner", "center")
     if node.dtype not in (np.float16, np.float32):

@@ -22,7 +22,7 @@ def _deformable_sampling(g: Graph, node: Node) -> Tensor:
 
     In float32, the type of the runtimes' GridSample.
     """
-    node.accept("mask")  # the number of inputs shows it
+    node.ignore("mask")  # the number of inputs shows it
     node.expect_floats()
     data, offset, *masks = (tensor.cast(np.float32) for tensor in node.inputs)
     kernel = _pair(node, "kernel")

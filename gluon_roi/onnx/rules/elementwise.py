@@ -54,7 +54,7 @@ def _sum_of_all(g: Graph, node: Node) -> Tensor:
 
 def _scalar_of(node: Node) -> np.ndarray:
     """The scalar in the dtype of the data. Like MXNet, it is read as float64."""
-    node.accept("is_int")
+    node.ignore("is_int")
     scalar = float(node.get("scalar"))
     if node.dtype.kind == "f":
         return np.array(scalar, node.dtype)
@@ -168,20 +168,20 @@ def _where(g: Graph, node: Node) -> Tensor:
 
 @rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
 def _identity(g: Graph, node: Node) -> Tensor:
-    node.accept("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
+    node.ignore("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
     return node.inputs[0]
 
 
 @rule("_zeros_without_dtype")
 def _zeros(g: Graph, node: Node) -> Tensor:
     """The second input of a guard, which no node reads."""
-    node.accept("shape", "ctx", "dtype")
+    node.ignore("shape", "ctx", "dtype")
     return g.constant(np.float32(0))
 
 
 @rule("Dropout")
 def _dropout(g: Graph, node: Node) -> Tensor:
-    node.accept("axes")
+    node.ignore("axes")
     drops_nothing = float(node.get("p", 0.5)) == 0
     node.expect("mode", "training", *["always"] * drops_nothing)
     return node.inputs[0]
@@ -222,7 +222,7 @@ def _hard_sigmoid(g: Graph, node: Node) -> Tensor:
 
 @rule("smooth_l1")
 def _smooth_l1(g: Graph, node: Node) -> Tensor:
-    node.accept("is_int")
+    node.ignore("is_int")
     scalar = float(node.get("scalar", 1.0))
     if node.dtype.kind == "f":
         if not scalar:
@@ -273,7 +273,7 @@ def _clip(g: Graph, node: Node) -> Tensor:
 
 @rule("Cast", "amp_cast", "amp_multicast")
 def _cast(g: Graph, node: Node) -> list[Tensor]:
-    node.accept("dtype", "num_outputs", "cast_narrow")  # MXNet has inferred the types
+    node.ignore("dtype", "num_outputs", "cast_narrow")  # MXNet has inferred the types
     return [
         tensor if before == after else tensor.cast(after)
         for tensor, before, after in zip(node.inputs, node.dtypes, node.out_dtypes)
@@ -285,7 +285,7 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
 def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
-    node.accept("ctx", "dtype", "shape")
+    node.ignore("ctx", "dtype", "shape")
     number = _cast_number(
         float(node.get("value")) if variant is None else variant, node.out_dtypes[0]
     )
@@ -302,14 +302,14 @@ def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
 
 @rules({"zeros_like": 0, "ones_like": 1})
 def _fill_like(g: Graph, node: Node, variant: float) -> Tensor:
-    node.accept("dtype")
+    node.ignore("dtype")
     return g("Expand", np.array(variant, node.out_dtypes[0]), node.inputs[0].shape())
 
 
 @rule("_arange")
 def _arange(g: Graph, node: Node) -> Tensor:
     node.expect("infer_range", False)
-    node.accept("ctx", "dtype")
+    node.ignore("ctx", "dtype")
     start, stop, step = node.get("start"), node.get("stop"), node.get("step", 1.0)
     start, stop = (0, start) if stop is None else (start, stop)
     dtype, count = node.out_dtypes[0], math.ceil((stop - start) / step)
@@ -322,7 +322,7 @@ def _arange(g: Graph, node: Node) -> Tensor:
 @rule("_contrib_arange_like")
 def _arange_like(g: Graph, node: Node) -> Tensor:
     node.expect("repeat", 1)
-    node.accept("ctx")
+    node.ignore("ctx")
     dtype = node.out_dtypes[0]
     shape = node.inputs[0].shape()
     if node.get("axis") is None:

@@ -55,7 +55,7 @@ def _pick(g: Graph, node: Node) -> Tensor:
 
 @rule("Embedding")
 def _embedding(g: Graph, node: Node) -> Tensor:
-    node.accept("input_dim", "output_dim", "dtype", "sparse_grad")
+    node.ignore("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
     index = _clamp_index(index.cast(np.int64), data.size(0))
     return data.gather(index.squeeze(0) if len(node.shapes[0]) == 0 else index)
@@ -63,7 +63,7 @@ def _embedding(g: Graph, node: Node) -> Tensor:
 
 @rule("one_hot")
 def _one_hot(g: Graph, node: Node) -> Tensor:
-    node.accept("dtype")
+    node.ignore("dtype")
     index = node.inputs[0].cast(np.int64).unsqueeze(-1)
     on, off = (node.get(f"{name}_value", value) for name, value in (("on", 1.0), ("off", 0.0)))
     dtype = node.out_dtypes[0]
@@ -83,7 +83,7 @@ def _gather_nd(g: Graph, node: Node) -> Tensor:
 def _topk(g: Graph, node: Node) -> Any:
     returned = node.get("ret_typ", "indices")
     node.expect("ret_typ", "indices", "value", "both")
-    node.accept("dtype")
+    node.ignore("dtype")
     data, axis, _ = along(node, -1)
     size = data.size(axis)
     k = node.get("k", 1)
@@ -98,7 +98,7 @@ def _topk(g: Graph, node: Node) -> Any:
 
 @rule("argsort", "sort")
 def _argsort(g: Graph, node: Node) -> Tensor:
-    node.accept("dtype")
+    node.ignore("dtype")
     data, axis, _ = along(node, -1)
     size = data.size(axis)
     largest = 0 if node.get("is_ascend", True) else 1
@@ -119,7 +119,7 @@ def _arg(g: Graph, node: Node, variant: str) -> Tensor:
 @rule("SequenceMask")
 def _sequence_mask(g: Graph, node: Node) -> Tensor:
     """Elements from the length of each sequence on, along axis 0 or 1, are replaced."""
-    node.accept("use_sequence_length")  # the number of inputs shows it
+    node.ignore("use_sequence_length")  # the number of inputs shows it
     axis, value = node.axis("axis", 0), float(node.get("value", 0.0))
     data, *lengths = node.inputs
     if not lengths:
@@ -142,7 +142,7 @@ def _reduction(g: Graph, node: Node, variant: str) -> Tensor:
     if node.get("exclude", False) and node.axes():
         given = [axis for axis in range(node.rank) if axis not in given]
         if not given:
-            node.accept("keepdims")
+            node.ignore("keepdims")
             return node.inputs[0]
     return _reduce(g, node, variant, node.inputs[0], given)
 
@@ -175,7 +175,7 @@ def _norm(g: Graph, node: Node) -> Tensor:
 def _softmax(g: Graph, node: Node, variant: str) -> Tensor:
     """The first numbers along the axis are normalised, and the others 0, if there is a length."""
     node.expect("dtype", None, node.dtype.name)
-    node.accept("use_length")  # the number of inputs shows it
+    node.ignore("use_length")  # the number of inputs shows it
     (data, *lengths), temperature = node.inputs, node.get("temperature")
     axis = node.axis("axis", -1)
     if temperature not in (None, 1):
@@ -195,7 +195,7 @@ def _softmax_activation(g: Graph, node: Node) -> Tensor:
 
 @rule("batch_dot", "_linalg_gemm2")
 def _batch_dot(g: Graph, node: Node) -> Tensor:
-    node.accept("forward_stype")
+    node.ignore("forward_stype")
     node.expect("axis", -2)  # of gemm2: the rows of matrices
     node.expect_floats()
     *batch, rows, columns = range(node.rank)
@@ -211,7 +211,7 @@ def _batch_dot(g: Graph, node: Node) -> Tensor:
 @rule("dot")
 def _dot(g: Graph, node: Node) -> Tensor:
     """A matrix product; all axes of an input that are not summed over are flattened."""
-    node.accept("forward_stype")
+    node.ignore("forward_stype")
     sizes, sides = [], []
     for place, (tensor, flag) in enumerate(zip(node.inputs, ("transpose_a", "transpose_b"))):
         rank = len(node.shapes[place])

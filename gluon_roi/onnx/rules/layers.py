@@ -22,11 +22,11 @@ LOSSES = {
 
 @rule("SoftmaxOutput")
 def _softmax_output(g: Graph, node: Node) -> Tensor:
-    node.accept("grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad")
-    node.accept("smooth_alpha")
+    node.ignore("grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad")
+    node.ignore("smooth_alpha")
     data = node.inputs[0]
     if node.get("multi_output", False):
-        node.accept("preserve_shape")
+        node.ignore("preserve_shape")
         return g("Softmax", data, axis=1)
     # For float32, MXNet on the CPU calls oneDNN, which supports these ranks and only the last axis.
     is_onednn = node.dtype == np.float32 and node.rank in (1, 2, 4)
@@ -37,19 +37,19 @@ def _softmax_output(g: Graph, node: Node) -> Tensor:
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")
 def _identity(g: Graph, node: Node) -> Tensor:
-    node.accept("grad_scale", "margin", "regularization_coefficient", "use_linear")
+    node.ignore("grad_scale", "margin", "regularization_coefficient", "use_linear")
     return node.inputs[0]
 
 
 @rule("LogisticRegressionOutput")
 def _logistic(g: Graph, node: Node) -> Tensor:
-    node.accept("grad_scale")
+    node.ignore("grad_scale")
     return g("Sigmoid", node.inputs[0])
 
 
 @rule("FullyConnected")
 def _fully_connected(g: Graph, node: Node) -> Tensor:
-    node.accept("num_hidden", "no_bias")  # determined by the inputs
+    node.ignore("num_hidden", "no_bias")  # determined by the inputs
     data, weight, *bias = node.inputs
     if node.get("flatten", True) or node.rank == 2:
         flat = g("Flatten", data) if node.rank != 2 else data
@@ -62,7 +62,7 @@ def _convolution_attributes(node: Node) -> dict:
     kernel = node.sizes("kernel")
     layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[len(kernel)]
     node.expect("layout", None, "None", layout)
-    node.accept("num_filter", "no_bias")  # determined by the inputs
+    node.ignore("num_filter", "no_bias")  # determined by the inputs
     padding = node.sizes("pad") or (0,) * len(kernel)
     return {
         "kernel_shape": kernel,
@@ -104,7 +104,7 @@ def _activation(g: Graph, node: Node) -> Tensor:
 @rule("LeakyReLU")
 def _leaky_relu(g: Graph, node: Node) -> Tensor:
     act_type, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
-    node.accept("lower_bound", "upper_bound")  # of rrelu
+    node.ignore("lower_bound", "upper_bound")  # of rrelu
     if act_type == "leaky":
         return g("LeakyRelu", node.inputs[0], alpha=slope)
     if act_type == "elu":

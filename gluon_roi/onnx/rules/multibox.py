@@ -53,7 +53,7 @@ def _multi_box_detection(g: Graph, node: Node) -> Tensor:
                                                             |                         |
                                           best `nms_topk` first -> NonMaxSuppression -+-> Concat
     """
-    node.accept("background_id")  # MXNet does not read it: class 0 is the background
+    node.ignore("background_id")  # MXNet does not read it: class 0 is the background
     if node.dtype != _F32:
         raise node.refusal(f"{node.dtype} data have no translation")
     node.expect_equal_sizes(0, 1)

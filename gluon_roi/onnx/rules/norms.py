@@ -13,12 +13,12 @@ from ..registry import rule
 
 @rule("BatchNorm", "_contrib_SyncBatchNorm")
 def _batch_norm(g: Graph, node: Node) -> Tensor:
-    node.accept("use_global_stats")  # always true outside of training
+    node.ignore("use_global_stats")  # always true outside of training
     attributes: dict[str, Any] = {"epsilon": float(node.get("eps", 1e-3))}
     momentum = float(node.get("momentum", 0.9))
     if momentum != 0.9:  # ONNX's default; only training reads it
         attributes["momentum"] = momentum
-    node.accept("ndev", "key")  # of SyncBatchNorm
+    node.ignore("ndev", "key")  # of SyncBatchNorm
     node.expect("output_mean_var", False)
     axis = node.axis("axis", 1)
     if node.rank < 2:

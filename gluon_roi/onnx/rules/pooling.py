@@ -37,11 +37,11 @@ def _pooling(g: Graph, node: Node) -> Tensor:
     node.expect("layout", None, "None", {3: "NCW", 4: "NCHW", 5: "NCDHW"}[node.rank])
     node.expect("pool_type", "max", "avg", "sum")
     node.expect("pooling_convention", "valid", "full", "same")
-    node.accept("p_value")  # of pool_type lp
+    node.ignore("p_value")  # of pool_type lp
     pool_type, convention = node.get("pool_type", "max"), node.get("pooling_convention", "valid")
     include = node.get("count_include_pad", True) is not False
     if node.get("global_pool", False):
-        node.accept("kernel", "stride", "pad")
+        node.ignore("kernel", "stride", "pad")
         if pool_type == "sum":
             raise node.refusal("pool_type=sum with global_pool=True has no translation")
         return g("GlobalMaxPool" if pool_type == "max" else "GlobalAveragePool", node.inputs[0])

@@ -35,7 +35,7 @@ def _settings(node: Node) -> _Settings:
     threshold = float(node.get("threshold", 0.7))
     if not 0 <= threshold <= 1:
         raise node.refusal(f"threshold={threshold} has no translation")
-    node.accept("output_score")  # there are always both outputs
+    node.ignore("output_score")  # there are always both outputs
     return _Settings(
         node.get("rpn_pre_nms_top_n", 6000),
         node.get("rpn_post_nms_top_n", 300),

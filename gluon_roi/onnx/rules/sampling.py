@@ -15,7 +15,7 @@ from ..roi.grid import grid_sample
 @rule("UpSampling")
 def _upsampling(g: Graph, node: Node) -> Tensor:
     node.expect("sample_type", "nearest")
-    node.accept("num_filter", "multi_input_mode")
+    node.ignore("num_filter", "multi_input_mode")
     if len(node.inputs) > 1:
         raise node.refusal("several inputs have no translation")
     scale = node.get("scale")
@@ -88,7 +88,7 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
     """Sampling positions x, y, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     node.expect_floats()
-    node.accept("target_shape")  # part of the output shape
+    node.ignore("target_shape")  # part of the output shape
     if node.get("transform_type") == "affine":
         height, width = node.static_out_size(2), node.static_out_size(3)
         dtype = node.dtype.type

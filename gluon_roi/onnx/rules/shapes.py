@@ -16,7 +16,7 @@ def _reshape(g: Graph, node: Node) -> Tensor:
     data, codes = node.inputs[0], node.sizes("shape")
     if not codes:
         raise node.refusal("a shape that is not given has no translation")
-    node.accept("target_shape", "keep_highest")  # in old files; no effect if shape is given
+    node.ignore("target_shape", "keep_highest")  # in old files; no effect if shape is given
     backwards = node.get("reverse", False)
     if backwards and -4 in codes:
         raise node.refusal(f"shape={codes} with reverse=True has no translation")
@@ -183,7 +183,7 @@ def _crop(g: Graph, node: Node) -> Tensor:
     """Crop to the height and width of the second input, or of the attribute h_w."""
     data, *like = node.inputs
     size = like[0].shape(2, 4) if like else np.array(node.sizes("h_w"))
-    node.accept("h_w")
+    node.ignore("h_w")
     begin: Any = np.array(node.sizes("offset", (0, 0)))
     if node.get("center_crop", False):
         begin = (data.shape(2, 4) - size) / [2]
