@@ -192,18 +192,6 @@ def _pyramid():
             [(0, 1)],
             "axes [0, 1] of x cannot be dynamic, because the model fixes their sizes: ",
         ),
-        (
-            S.Group([S.dot(S.var("x"), S.ones((3, 2))), S.var("y") * 2]),
-            [(1, 3), (1, 3)],
-            [(0, 1), (0, 1)],
-            "axis 1 of x cannot be dynamic, because MXNet accepts the model with no other size",
-        ),
-        (  # a batch in which each image has three rows of y
-            S.Group([S.dot(S.reshape(S.var("x"), (-3, 0)), S.ones((2, 2))) * S.var("y")]),
-            [(2, 3, 2), (6, 2)],
-            [(0, 2), (0,)],
-            "axis 2 of x cannot be dynamic, because MXNet accepts the model with no other size",
-        ),
     ],
 )
 def test_axes_that_cannot_be_dynamic(symbol, shapes, dynamic, message, tmp_path):
@@ -298,6 +286,21 @@ def test_axes_that_can_be_dynamic(symbol, shapes, dynamic, tmp_path):
     dims = [value.type.tensor_type.shape.dim for value in onnx.load(str(path)).graph.input]
     found = [tuple(n for n, d in enumerate(shape) if d.dim_param) for shape in dims]
     assert found == dynamic
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_axis_that_parameters_fix_beside_other_inputs(tied, tmp_path):
+    """y is dynamic, too, and each image has three rows of it if they are tied."""
+    x, path = S.reshape(S.var("x"), (-3, 0)), tmp_path / "model.onnx"
+    rows = S.FullyConnected(x, num_hidden=2, no_bias=True, name="fc")
+    symbol = rows * S.var("y") if tied else S.Group([rows, S.var("y") * 2])
+    weights = {"fc_weight": np.ones((2, 4), "float32")}
+    with pytest.raises(ValueError) as raised:
+        gluon_roi.onnx.export(symbol, [(2, 3, 4), (6, 2)], path, weights, dynamic=[(0, 2), (0,)])
+    assert str(raised.value) == (
+        "onnx.export: dynamic: axis 2 of x cannot be dynamic, because the parameters fix its size"
+    )
+    gluon_roi.onnx.export(symbol, [(2, 3, 4), (6, 2)], path, weights, dynamic=[(0,), (0,)])
 
 
 def test_sizes_that_mxnet_infers_from_another_input(tmp_path):

@@ -170,11 +170,17 @@ def _trials(
             for change in _CHANGES:
                 trials.change(together, *change)
     fixed = sorted(dynamic - trials.changed)
-    if len({sizes[name][axis] for name, axis in fixed}) == 1:
-        listed = ", ".join(f"axis {axis} of {name}" for name, axis in fixed)
+    # Sizes of several inputs may depend on each other in further ways, those of parameters do not.
+    inputs = {name: sizes[name] for name in source.shapes}
+    for name, axis in fixed:
+        try:
+            changed = _with_sizes(inputs, {(name, axis)}, 1, 1)
+            call_inference(internals.infer_shape_partial, "shapes", **changed)
+        except ValueError:  # another input or the graph
+            continue
         raise ValueError(
-            f"onnx.export: dynamic: {listed} cannot be dynamic, because MXNet accepts the model "
-            "with no other size"
+            f"onnx.export: dynamic: axis {axis} of {name} cannot be dynamic, because the "
+            "parameters fix its size"
         )
     return trials.shapes, not fixed
 
