@@ -267,14 +267,15 @@ def _difference(
 ) -> str | None:
     """What differs, or None."""
     groups: dict[tuple, list[int]] = {}
+    images_and_rows = {theirs.shape[:2] for theirs in expected if theirs.ndim > 2}
     for number, (name, ours, theirs) in enumerate(zip(names, found, expected)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
             return (
                 f"output {name} is {ours.dtype} {ours.shape}, but {theirs.dtype} {theirs.shape} in "
                 "MXNet"
             )
-        # Rows of detections: (rows, ...), or (images, rows, ...).
-        rows = theirs.shape[: 1 if theirs.ndim < 3 else 2]
+        # Rows of detections: (rows, ...), or (images, rows, ...); CenterNet's scores have no more.
+        rows = theirs.shape[: 2 if theirs.ndim > 2 or theirs.shape in images_and_rows else 1]
         groups.setdefault(rows if theirs.ndim > 1 else (number,), []).append(number)
     for rows, numbers in groups.items():
         for number in numbers:
