@@ -3,6 +3,7 @@
 
     pip install onnxruntime openvino==2026.4.1
     python -m benchmarks.onnx [--threads 1 2] [--only ssd yolo3] [--rounds 5]
+    python -m benchmarks.onnx --threads 1 --write docs/models.json
     python -m benchmarks.onnx --profile --only faster_rcnn_fpn mask_rcnn_fpn
     python -m benchmarks.onnx --suppression
 
@@ -13,7 +14,8 @@ are medians, of processor time for one thread and of elapsed time for several. "
 many of the best 100 detections of the switched model are found again: the same class, a score
 within 1e-3, corners within 0.05 pixels; the largest differences of scores and corners follow.
 "Conversion" is the elapsed time of gluon_roi.optimize with inference=True, which calls the network
-once. --profile prints where the runtimes spend their time instead.
+once. --write stores the seconds for benchmarks.speed, which draws them. --profile prints where the
+runtimes spend their time instead.
 
 --suppression compares two forms of box_nms of 80 classes on one thread: NonMaxSuppression over
 classes, which is exported, and over boxes that are moved apart by class, as torchvision's
@@ -47,6 +49,7 @@ from testing.onnx_runtimes.check import RUNTIMES, onnxruntime, openvino
 from testing.onnx_runtimes.classics import times
 from testing.onnx_runtimes.detectors import compare
 
+from .report import machine
 from .switch_whole import info_of, make_fpn, make_rfcn
 
 IMAGE = (1, 3, 600, 800)
@@ -271,6 +274,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(MODELS), choices=MODELS, metavar="MODEL")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="seconds, for benchmarks.speed")
     parser.add_argument("--profile", action="store_true", help="nodes of the runtimes, not times")
     parser.add_argument("--suppression", action="store_true", help="two forms of box_nms")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)  # of one process
@@ -293,18 +297,28 @@ def main() -> None:
     columns = ["model", "threads", *(f"{way}: s | found" for way in WAYS), "conversion: s"]
     print(f"| {' | '.join(columns)} |")
     print("|---" * (3 + 2 * len(WAYS)) + "|", flush=True)
+    stored: dict[str, Any] = {"machine": machine(), "seconds": {}}
     for name in given.only:
         for threads in given.threads:
-            print(line(name, threads, given.rounds), flush=True)
+            result = measure_alone(name, threads, given.rounds)
+            print(line(name, threads, result), flush=True)
+            stored["seconds"].setdefault(str(threads), {})[MODELS[name].title] = result["seconds"]
+    if given.write:
+        given.write.write_text(json.dumps(stored, indent=1) + "\n")
 
 
-def line(name: str, threads: int, rounds: int) -> str:
-    """The line of a model, measured in a process with this number of threads."""
+def measure_alone(name: str, threads: int, rounds: int) -> dict[str, Any]:
+    """What measure() returns, from a process with this number of threads."""
     command = [sys.executable, "-m", "benchmarks.onnx", "--json", "--only", name]
     command += ["--threads", str(threads), "--rounds", str(rounds)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MXNET_SUBGRAPH_VERBOSE": "0"}
     made = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    result = json.loads(made.stdout.splitlines()[-1])
+    measured: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+    return measured
+
+
+def line(name: str, threads: int, result: dict[str, Any]) -> str:
+    """The line of a model in the table."""
     cells = [MODELS[name].title, str(threads)]
     for way in WAYS:
         found, score, corner = result["compared"][way]

@@ -6,7 +6,7 @@
     python -m benchmarks.speed                   # draws the stored numbers again
 
 What is drawn is stored in docs/speed.json, the pictures in docs/speed.png and speed-dark.png. Times
-of whole models are in docs/models.json, from `python -m benchmarks.switch_whole`.
+of whole detectors are in docs/models.json, which `python -m benchmarks.onnx --write` wrote.
 """
 
 from __future__ import annotations
@@ -37,6 +37,16 @@ NAMES = {
     "onnxruntime": "onnxruntime",
 }
 
+#: Bars of a detector, from the top: way of `benchmarks.onnx`, label, and number of the colour. All
+#: are float32; OpenVINO's default is bfloat16 on processors that have it.
+BARS = (
+    ("MXNet", "MXNet", 1),
+    ("switched", "switched", 4),
+    ("inference", "inference=True", 0),
+    ("openvino", "OpenVINO", 5),
+    ("onnxruntime", "onnxruntime", 2),
+)
+
 
 def kept(report: dict[str, Any]) -> dict[str, Any]:
     """The part of a report that is drawn: medians in milliseconds."""
@@ -60,8 +70,8 @@ def draw(report: dict[str, Any], models: dict[str, Any]) -> Any:
     """A figure of the operators' times, and one of whole models below it."""
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(theme.WIDTH, 8), layout="constrained")
-    panel, whole = figure.subplots(2, 1, height_ratios=[8, 4])
+    figure = pyplot.figure(figsize=(theme.WIDTH, 13), layout="constrained")
+    panel, whole = figure.subplots(2, 1, height_ratios=[8, 9])
     lines = [(row, way) for row in ROWS for way in WAYS]
     for place, (row, way) in enumerate(lines):
         times = {name: ms for name, ms in report["times"][row][way].items() if name in NAMES}
@@ -85,15 +95,19 @@ def draw(report: dict[str, Any], models: dict[str, Any]) -> Any:
     panel.set_title(f"Operators, one thread: {about}", x=0.3)
     panel.set_xlabel("milliseconds of a call in a network, logarithmic: less is better")
     figure.legend(loc="outside upper center", ncol=6, frameon=False, fontsize=10, columnspacing=1)
-    for place, (before, after) in enumerate(models["seconds"].values()):
-        whole.barh(place - 0.2, before, 0.36, color=theme.COLOURS[1])
-        whole.barh(place + 0.2, after, 0.36, color=theme.COLOURS[0])
-        whole.text(before, place - 0.2, f" MXNet {before:.2f}", va="center")
-        whole.text(after, place + 0.2, f" switched {after:.2f}", va="center")
-    whole.set_yticks(range(len(models["seconds"])), [*models["seconds"]])
-    whole.set(ylim=(len(models["seconds"]) - 0.5, -0.5))
-    whole.set_xlim(0, 1.2 * max(before for before, _ in models["seconds"].values()))
-    whole.set_title(f"Whole models, one thread: {models['cpu']}, {models['date']}", x=0.3)
+    detectors = models["seconds"]["1"]
+    height = 0.8 / len(BARS)
+    for place, seconds in enumerate(detectors.values()):
+        for number, (way, label, colour) in enumerate(BARS):
+            at = place + height * (number - (len(BARS) - 1) / 2)
+            whole.barh(at, seconds[way], height, color=theme.COLOURS[colour], label=label)
+            whole.text(seconds[way], at, f" {seconds[way]:.2f}", va="center", fontsize=7)
+    bars, labels = whole.get_legend_handles_labels()
+    whole.legend(bars[: len(BARS)], labels[: len(BARS)], loc="lower right", fontsize=10)
+    whole.set_yticks(range(len(detectors)), [title.replace(", ", "\n", 1) for title in detectors])
+    whole.set(ylim=(len(detectors) - 0.5, -0.5))
+    about = f"{models['machine']['cpu']}, {models['machine']['time'][:10]}"
+    whole.set_title(f"Whole detectors, one thread: {about}", x=0.3)
     whole.set_xlabel("seconds for an image of 600 x 800 pixels: less is better")
     for axis in (panel, whole):
         axis.spines[["top", "right"]].set_visible(False)
