@@ -25,6 +25,8 @@ LIMITS: dict[str, str | None] = {
     "ps_roi_pool: channels": CHANNELS,
     "deformable_roi_align: channels": CHANNELS,
     "pr_roi_pool: channels": CHANNELS,
+    "_largest_samples: argument sampling_ratio": "`ROIAlign` with `mode='max'`",
+    "_largest_samples: channels": CHANNELS,
     "rotated_roi_align: argument sampling_ratio": "`sampling_ratio` of 0 or less",
     "rotated_roi_align: channels": CHANNELS,
     "deformable_ps_roi_pool: channels": CHANNELS,
