@@ -32,28 +32,18 @@ def _align_axis(
     bins: int,
     size: int,
 ) -> common.Axis:
-    """Weights along one axis of one box, in the order of operations of MXNet and torchvision."""
-    real: Any = geometry
-    with np.errstate(over="ignore"):
-        s, offset = real(scale), real(0.5 if aligned else 0)
-        start = common.saturate(real(lo) * s - offset)
-        length = common.saturate(real(hi) * s - offset) - start
-    _, bin_size, count, enlarged = common.split_side(length, bins, aligned, sampling_ratio)
+    """Weights along one axis of one box."""
+    side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
     axis = common.Axis.zeros(bins, size)
     for q in range(bins):
-        begin = start + real(q) * bin_size
-        i = common.visible_samples(begin, bin_size, count, -1.0, size, float(begin))
-        x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
         # Samples outside the map are 0, and count in the divisor.
-        inside = (x >= -1) & (x <= size)
-        i, x = i[inside], x[inside]
-        low, high, high_weight, varies = common.bilinear(x, size)
-        np.add.at(axis.weights[q], low, (real(1) - high_weight) / count)
-        np.add.at(axis.weights[q], high, high_weight / count)
+        fractions, low, high, high_weight, varies = side.samples(q, size)
+        np.add.at(axis.weights[q], low, (geometry(1) - high_weight) / side.samples_per_bin)
+        np.add.at(axis.weights[q], high, high_weight / side.samples_per_bin)
         # x = x1 * (1 - t) + x2 * t.
-        t = (q + (i + 0.5) / count) / bins
-        slope = varies * (scale / count)
-        for table, share in ((axis.d_lo, 1 - t * (not enlarged)), (axis.d_hi, t * (not enlarged))):
+        t = (q + fractions) / bins * (not side.enlarged)
+        slope = varies * (scale / side.samples_per_bin)
+        for table, share in ((axis.d_lo, 1 - t), (axis.d_hi, t)):
             np.add.at(table[q], low, -slope * share)
             np.add.at(table[q], high, slope * share)
     return axis
@@ -93,22 +83,13 @@ def _samples_of_axis(
     size: int,
 ) -> list[_Samples]:
     """The samples of :func:`_align_axis`, one by one, for each bin."""
-    real: Any = geometry
-    with np.errstate(over="ignore"):
-        s, offset = real(scale), real(0.5 if aligned else 0)
-        start = common.saturate(real(lo) * s - offset)
-        length = common.saturate(real(hi) * s - offset) - start
-    _, bin_size, count, enlarged = common.split_side(length, bins, aligned, sampling_ratio)
+    side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
     found = []
     for q in range(bins):
-        begin = start + real(q) * bin_size
-        i = common.visible_samples(begin, bin_size, count, -1.0, size, float(begin))
-        x = begin + (i.astype(real) + real(0.5)) * bin_size / real(count)
-        i, x = i[(x >= -1) & (x <= size)], x[(x >= -1) & (x <= size)]
-        low, high, high_weight, varies = common.bilinear(x, size)
-        t = (q + (i + 0.5) / count) / bins * (not enlarged)
+        fractions, low, high, high_weight, varies = side.samples(q, size)
+        t = (q + fractions) / bins * (not side.enlarged)
         slopes = varies * scale * (1 - t), varies * scale * t
-        found.append(_Samples(low, high, high_weight, *slopes, len(i) < count))
+        found.append(_Samples(low, high, high_weight, *slopes, len(low) < side.samples_per_bin))
     return found
 
 

@@ -345,6 +345,57 @@ def bilinear(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return low, high, weight, ~((at < 0) | (low == high))
 
 
+class Samples(NamedTuple):
+    """The samples of one bin along one axis that are on the map."""
+
+    fractions: np.ndarray  # of the bin, at which they lie
+    low: np.ndarray  # the cells on both sides
+    high: np.ndarray
+    high_weight: np.ndarray
+    varies: np.ndarray  # whether the weight does
+
+
+class AlignSide(NamedTuple):
+    """One side of a box of ROIAlign, in map coordinates, split into bins of evenly spaced samples.
+
+    The order of operations is that of MXNet and torchvision.
+    """
+
+    start: Any
+    bin_size: Any
+    samples_per_bin: float
+    enlarged: bool  # whether to the minimum size of 1
+
+    @classmethod
+    def make(
+        cls,
+        aligned: bool,
+        sampling_ratio: int,
+        geometry: type,
+        lo: float,
+        hi: float,
+        scale: float,
+        bins: int,
+    ) -> AlignSide:
+        """The side between two image coordinates, with positions of the type `geometry`."""
+        real: Any = geometry
+        with np.errstate(over="ignore"):
+            s, offset = real(scale), real(0.5 if aligned else 0)
+            start = saturate(real(lo) * s - offset)
+            length = saturate(real(hi) * s - offset) - start
+        return cls(start, *split_side(length, bins, aligned, sampling_ratio)[1:])
+
+    def samples(self, q: int, size: int, shift: Any = 0) -> Samples:
+        """The samples of bin q on a map of a size, if the box is shifted."""
+        real: Any = type(self.start)
+        with np.errstate(over="ignore"):
+            begin = saturate(self.start + real(shift)) + real(q) * self.bin_size
+        i = visible_samples(begin, self.bin_size, self.samples_per_bin, -1.0, size, float(begin))
+        x = begin + (i.astype(real) + real(0.5)) * self.bin_size / real(self.samples_per_bin)
+        inside = (x >= -1) & (x <= size)
+        return Samples((i[inside] + 0.5) / self.samples_per_bin, *bilinear(x[inside], size))
+
+
 def saturate(value: Any) -> Any:
     limit = type(value)(MAX_COORDINATE)
     return max(-limit, min(value, limit))

@@ -41,32 +41,22 @@ class _Axis:
     ) -> None:
         self.real: Any = geometry
         self.gamma, self.scale, self.bins, self.size = gamma, scale, bins, size
-        s, shift = self.real(scale), self.real(0.5 if aligned else 0)
-        with np.errstate(over="ignore"):
-            self.start = common.saturate(self.real(lo) * s - shift)
-            length = common.saturate(self.real(hi) * s - shift) - self.start
-        _, self.bin_size, self.count, self.enlarged = common.split_side(
-            length, bins, aligned, sampling_ratio
-        )
+        self.side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
 
     def bin(self, q: int, offset: Any) -> _BinAxis:
         """Bin q, shifted by gamma * offset lengths of the box."""
-        real, count = self.real, self.count
-        length = self.bin_size * real(self.bins)
+        real, count = self.real, self.side.samples_per_bin
+        length = self.side.bin_size * real(self.bins)
         with np.errstate(over="ignore"):
-            start = common.saturate(self.start + real(self.gamma) * length * offset)
-        begin = start + real(q) * self.bin_size
-        i = common.visible_samples(begin, self.bin_size, count, -1.0, self.size, float(begin))
-        x = begin + (i.astype(real) + real(0.5)) * self.bin_size / real(count)
-        inside = (x >= -1) & (x <= self.size)
-        low, high, high_weight, varies = common.bilinear(x[inside], self.size)
+            shift = real(self.gamma) * length * offset
+        fractions, low, high, high_weight, varies = self.side.samples(q, self.size, shift)
         weights, by_offset, by_low, by_high = np.zeros((4, self.size))
         np.add.at(weights, low, (real(1) - high_weight) / count)
         np.add.at(weights, high, high_weight / count)
         # x = start + (t + gamma * offset) * length.
-        t = (q + (i[inside] + 0.5) / count) / self.bins + self.gamma * float(offset)
+        t = (q + fractions) / self.bins + self.gamma * float(offset)
         slope = varies / count
-        t = t * (not self.enlarged)
+        t = t * (not self.side.enlarged)
         for table, share in (
             (by_offset, self.gamma * float(length)),
             (by_low, self.scale * (1 - t)),
