@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the convolutions for inference have in common: parameters, and the checks of all inputs but
-// the weights, whose layouts differ.
+// What the convolutions for inference have in common: parameters, arrays, and the checks of all
+// inputs but the weights, whose layouts differ.
 #pragma once
 #include "contract.h"
 #include "params.h"
@@ -29,6 +29,23 @@ struct ConvolutionParams {
   int64_t kernel_cells() const { return int64_t{kernel_height} * kernel_width; }
 };
 void visit_convolution(ParamVisitor* visit, ConvolutionParams* p);
+
+struct ConvolutionArrays {
+  Tensor data, weight, bias, residual;  // residual may be absent
+};
+// Base class of these operators, whose weights have kWeightAxes axes.
+template <int kWeightAxes>
+struct ConvolutionOperator {
+  static constexpr bool kIsExclusive = false;
+  static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
+                                      {"weight", Role::kFloat32, kWeightAxes, false, false, false},
+                                      {"bias", Role::kFloat32, 1, false, false, false},
+                                      {"residual", Role::kFloat32, 4, true, false, false}};
+  static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
+
+  using View = ConvolutionArrays;
+  static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
+};
 
 // Checks data, bias and residual, which may be absent, of an operator, and returns the output's
 // shape, of unknown rank if that of data is.

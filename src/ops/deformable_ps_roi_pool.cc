@@ -284,12 +284,12 @@ void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tenso
           Values sum = Values::all(0);
           for (size_t i = 0; i < taps.y_count; ++i) {
             const auto* line = block + taps.y[i].cell * width * kCount;
-            Values groups_per_task = Values::all(0);
+            Values row = Values::all(0);
             for (size_t j = 0; j < taps.x_count; ++j) {
-              groups_per_task.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
-                                           taps.x[j].weight);
+              row.add_weighted(Values::load(line + int64_t{taps.x[j].cell} * kCount),
+                               taps.x[j].weight);
             }
-            sum.add_weighted(groups_per_task, taps.y[i].weight);
+            sum.add_weighted(row, taps.y[i].weight);
           }
           sum /= Values::all(taps.divisor);
           sum.scatter(task.lanes, result + output, bins);
@@ -330,10 +330,9 @@ void DeformablePSROIPool::backward(const Params& p, const Inputs& in, const Tens
           d_bin /= Values::all(taps.divisor);
           for (size_t i = 0; i < taps.y_count; ++i) {
             A* line = block + taps.y[i].cell * width * kCount;
-            const Values groups_per_task = d_bin.weighted(taps.y[i].weight);
+            const Values row = d_bin.weighted(taps.y[i].weight);
             for (size_t j = 0; j < taps.x_count; ++j) {
-              groups_per_task.weighted(taps.x[j].weight)
-                  .add_to(line + int64_t{taps.x[j].cell} * kCount);
+              row.weighted(taps.x[j].weight).add_to(line + int64_t{taps.x[j].cell} * kCount);
             }
           }
         },

@@ -178,7 +178,7 @@ void DepthwiseConvolution::forward(const Params& p, const View& in, const Tensor
   const float* const bias = data_of<const float>(in.bias);
   float* const out = data_of<float>(out_tensor);
   Epilogue last(p.activation);
-  last.residual = is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
+  last.residual = data_of<const float>(in.residual);  // null if it is absent
 
   const int64_t planes = int64_t{p.stride_height} * p.stride_width;
   const int64_t pitch = out_width + int64_t{p.kernel_width - 1} * p.dilate_width / p.stride_width;

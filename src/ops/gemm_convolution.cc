@@ -189,8 +189,7 @@ void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out
   const float* const data = data_of<const float>(in.data);
   const float* const weight = data_of<const float>(in.weight);
   const float* const bias = data_of<const float>(in.bias);
-  const float* const residual =
-      is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
+  const float* const residual = data_of<const float>(in.residual);  // null if it is absent
   float* const out = data_of<float>(out_tensor);
   const int64_t depth = sizes.depth(), outputs = sizes.outputs();
   const int64_t pairs = in.data.shape[0] * p.num_group;

@@ -36,27 +36,16 @@
 
 namespace gluon_roi {
 
-struct GemmConvolution {
+struct GemmConvolution : ConvolutionOperator<3> {
   static constexpr const char* kName = "GemmConvolution";
-  static constexpr bool kIsExclusive = false;
   struct Params : ConvolutionParams {
     int32_t num_group;
   };
-  static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
-                                      {"weight", Role::kFloat32, 3, false, false, false},
-                                      {"bias", Role::kFloat32, 1, false, false, false},
-                                      {"residual", Role::kFloat32, 4, true, false, false}};
-  static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
 
   static void params(ParamVisitor* visit, Params* p) {
     visit_convolution(visit, p);
     visit->positive_int(FIELD(num_group), 1);
   }
-
-  struct View {
-    Tensor data, weight, bias, residual;  // residual may be absent
-  };
-  static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
   static void infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements);
   static void forward(const Params& p, const View& in, const Tensor& out);
 };

@@ -466,8 +466,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
   const float* const data = data_of<const float>(in.data);
   const float* const weight = data_of<const float>(in.weight);
   const float* const bias = data_of<const float>(in.bias);
-  const float* const residual =
-      is_absent(in.residual) ? nullptr : data_of<const float>(in.residual);
+  const float* const residual = data_of<const float>(in.residual);  // null if it is absent
   float* const out = data_of<float>(out_tensor);
 
   // Chunks of equal size, a multiple of the panel.

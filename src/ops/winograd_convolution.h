@@ -36,26 +36,15 @@
 
 namespace gluon_roi {
 
-struct WinogradConvolution {
+struct WinogradConvolution : ConvolutionOperator<4> {
   static constexpr const char* kName = "WinogradConvolution";
-  static constexpr bool kIsExclusive = false;
   struct Params {
     int64_t num_filter;
     int32_t dilate;
     ActivationParams activation;
   };
-  static constexpr Input kInputs[] = {{"data", Role::kFloat32, 4, false, false, false},
-                                      {"weight", Role::kFloat32, 4, false, false, false},
-                                      {"bias", Role::kFloat32, 1, false, false, false},
-                                      {"residual", Role::kFloat32, 4, true, false, false}};
-  static constexpr Output kOutputs[] = {{"output", GLUON_ROI_FLOAT32}};
 
   static void params(ParamVisitor* visit, Params* p);
-
-  struct View {
-    Tensor data, weight, bias, residual;  // residual may be absent
-  };
-  static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
   static void infer(const Params& p, const View& in, Tensor* outputs, int64_t max_elements);
   static void forward(const Params& p, const View& in, const Tensor& out);
 };
