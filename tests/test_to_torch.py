@@ -61,11 +61,7 @@ def test_random_graphs(tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The small network, its inputs and its file, which keeps batch normalization."""
-    net, inputs = small_network.make()
-    path = tmp_path_factory.mktemp("small") / "model.onnx"
-    small_network.export(net, path, fold=False)
-    return net, inputs, path
+    return small_network.exported(tmp_path_factory.mktemp("small") / "model.onnx")
 
 
 def test_names_are_gluons(small):

@@ -22,10 +22,7 @@ GOLDEN = Path(__file__).parent / "golden/torch.npz"
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    net, inputs = small_network.make()
-    path = tmp_path_factory.mktemp("small") / "model.onnx"
-    small_network.export(net, path, fold=False)
-    return net, inputs, path
+    return small_network.exported(tmp_path_factory.mktemp("small") / "model.onnx")
 
 
 def test_gradients_of_the_recording(small):

@@ -16,7 +16,6 @@
 //
 // A new operator that pools boxes is called without a change here; calls.h makes the inputs of
 // others.
-#include <signal.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -65,12 +64,6 @@ void check_callers(const std::vector<Call>& calls, const std::vector<uint64_t>& 
 }  // namespace
 }  // namespace sanitize
 
-extern "C" {
-const char* __asan_default_options() { return "abort_on_error=1:detect_stack_use_after_return=1"; }
-const char* __tsan_default_options() { return "abort_on_error=1:halt_on_error=1"; }
-const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
-}
-
 int main(int count, char** arguments) {
   if (count != 4) {
     fprintf(stderr, "driver: expected SEED FIRST COUNT\n");
@@ -81,8 +74,7 @@ int main(int count, char** arguments) {
   seed = strtoull(arguments[1], nullptr, 10);
   const uint64_t first = strtoull(arguments[2], nullptr, 10);
   const uint64_t last = first + strtoull(arguments[3], nullptr, 10);
-  signal(SIGABRT, on_signal);
-  signal(SIGALRM, on_signal);
+  report_signals();
 
   const std::string info = gluon_roi_build_info();
   const size_t level = info.find("\"simd\": \"") + 9;

@@ -20,10 +20,27 @@ inline std::string current;  // the current call
   _exit(1);
 }
 
-// Called when a sanitizer has ended the process, or when a call takes too long.
-inline void on_signal(int number) {
-  fail(number == SIGALRM ? "a call still runs after 5 minutes"
-                         : "a sanitizer found the fault above");
+// Ends the process with the current call when a sanitizer aborts it, or when a call takes too long.
+inline void report_signals() {
+  const auto report = [](int number) {
+    fail(number == SIGALRM ? "a call still runs after 5 minutes"
+                           : "a sanitizer found the fault above");
+  };
+  signal(SIGABRT, report);
+  signal(SIGALRM, report);
 }
 
 }  // namespace sanitize
+
+// The sanitizers call these.
+extern "C" {
+[[gnu::used]] inline const char* __asan_default_options() {
+  return "abort_on_error=1:detect_stack_use_after_return=1";
+}
+[[gnu::used]] inline const char* __tsan_default_options() {
+  return "abort_on_error=1:halt_on_error=1";
+}
+[[gnu::used]] inline const char* __ubsan_default_options() {
+  return "abort_on_error=1:print_stacktrace=1";
+}
+}

@@ -214,12 +214,6 @@ void check_convolution(Random* random) {
 }  // namespace
 }  // namespace sanitize
 
-extern "C" {
-const char* __asan_default_options() { return "abort_on_error=1:detect_stack_use_after_return=1"; }
-const char* __tsan_default_options() { return "abort_on_error=1:halt_on_error=1"; }
-const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
-}
-
 int main(int count, char** arguments) {
   if (count != 3) {
     fprintf(stderr, "layers: expected SEED COUNT\n");
@@ -228,8 +222,7 @@ int main(int count, char** arguments) {
   using namespace sanitize;
   seed = strtoull(arguments[1], nullptr, 10);
   const uint64_t layers = strtoull(arguments[2], nullptr, 10);
-  signal(SIGABRT, on_signal);
-  signal(SIGALRM, on_signal);
+  report_signals();
   for (uint64_t number = 0; number < layers; ++number) {
     alarm(300);
     Random random(seed, number);

@@ -65,6 +65,13 @@ def export(net: Network, path: Path, **options: Any) -> None:
     gluon_roi.onnx.export(net, [SIZE, (ROIS, 5)], path, dynamic=[(0, 2, 3), (0,)], **options)
 
 
+def exported(path: Path) -> tuple[Network, list[np.ndarray], Path]:
+    """The network, its inputs and its file, which keeps batch normalization."""
+    net, inputs = make()
+    export(net, path, fold=False)
+    return net, inputs, path
+
+
 def in_mxnet(net: Network, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
     """The output, and the gradients of the image and of the parameters, by name."""
     image, rois = map(mx.nd.array, inputs)
