@@ -223,7 +223,9 @@ void align_max_backward(const typename Op::Params& p, const Inputs& in, const Te
               for (int ph = 0; ph < p.pooled_height; ++ph) {
                 for (int pw = 0; pw < p.pooled_width; ++pw, d_bin += kLanes<A>) {
                   const Values best = largest_lanes<Values, T>(block, width, y[ph], x[pw]);
-                  Values share = Values::load(d_bin);
+                  // If no sample is above the lowest number, none gets the gradient.
+                  Values share = Values::load(d_bin), unused = Values::all(0);
+                  share.move_where_equal(best, Values::all(kLowest<T>), &unused);
                   for_each_sample(
                       y[ph], x[pw],
                       [&](const Sample<A>& at_y, const Sample<A>& at_x) INLINE_LAMBDA {
