@@ -33,22 +33,17 @@ static int64_t outputs_along(const char* op, const Tensor& data, int axis, int64
   return (data.shape[axis] - min_size) / stride + 1;
 }
 
-Tensor infer_convolution(const char* op, const ConvolutionParams& p, const Tensor& data,
-                         const Tensor& bias, const Tensor& residual, int64_t max_elements) {
+Tensor infer_output(const char* op, int64_t num_filter, Tensor out, const Tensor& bias,
+                    const Tensor& residual, int64_t max_elements) {
   check_rank(op, "bias", bias, 1, "1 dimension (num_filter,)");
-  check_dimension(op, "bias", bias, 0, p.num_filter, "num_filter");
+  check_dimension(op, "bias", bias, 0, num_filter, "num_filter");
   if (!is_absent(residual)) {
     check_rank(op, "residual", residual, 4, "4 dimensions (N, num_filter, P, Q)");
   }
-  if (data.ndim < 0) return unknown_tensor();
-  Tensor out = data;
+  if (out.ndim < 0) return unknown_tensor();
   out.dtype = GLUON_ROI_FLOAT32;
   out.data = nullptr;
-  out.shape[1] = p.num_filter;
-  out.shape[2] =
-      outputs_along(op, data, 2, p.kernel_height, p.stride_height, p.pad_height, p.dilate_height);
-  out.shape[3] =
-      outputs_along(op, data, 3, p.kernel_width, p.stride_width, p.pad_width, p.dilate_width);
+  out.shape[1] = num_filter;
   if (!is_absent(residual)) {
     for (int axis = 0; axis < 4; ++axis) {
       check_dimension(op, "residual", residual, axis, out.shape[axis], "as the output");
@@ -56,6 +51,18 @@ Tensor infer_convolution(const char* op, const ConvolutionParams& p, const Tenso
   }
   check_elements(op, "output", out, max_elements);
   return out;
+}
+
+Tensor infer_convolution(const char* op, const ConvolutionParams& p, const Tensor& data,
+                         const Tensor& bias, const Tensor& residual, int64_t max_elements) {
+  Tensor out = data;
+  if (data.ndim >= 0) {
+    out.shape[2] =
+        outputs_along(op, data, 2, p.kernel_height, p.stride_height, p.pad_height, p.dilate_height);
+    out.shape[3] =
+        outputs_along(op, data, 3, p.kernel_width, p.stride_width, p.pad_width, p.dilate_width);
+  }
+  return infer_output(op, p.num_filter, out, bias, residual, max_elements);
 }
 
 }  // namespace gluon_roi

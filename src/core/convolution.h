@@ -47,8 +47,11 @@ struct ConvolutionOperator {
   static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
 };
 
-// Checks data, bias and residual, which may be absent, of an operator, and returns the output's
-// shape, of unknown rank if that of data is.
+// The output of an operator: `out` has its batch and sizes, or an unknown rank. Checks bias and
+// residual, which may be absent.
+Tensor infer_output(const char* op, int64_t num_filter, Tensor out, const Tensor& bias,
+                    const Tensor& residual, int64_t max_elements);
+// The same for data, which is checked, and the kernel.
 Tensor infer_convolution(const char* op, const ConvolutionParams& p, const Tensor& data,
                          const Tensor& bias, const Tensor& residual, int64_t max_elements);
 

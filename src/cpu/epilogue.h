@@ -7,16 +7,14 @@ namespace gluon_roi::cpu {
 
 // Pointers may be null.
 struct Epilogue {
-  const float* row_bias;   // for each row of a product
-  const float* lane_bias;  // for each lane, readable up to the next multiple of 16
-  const float* residual;   // in the layout of the output
+  const float* row_bias;  // for each row of a product
+  const float* residual;  // in the layout of the output
   int32_t activation;
   float slope;
   bool adds_last;
 
   explicit Epilogue(const ActivationParams& p)
       : row_bias(nullptr),
-        lane_bias(nullptr),
         residual(nullptr),
         activation(p.act_type),
         slope(static_cast<float>(p.slope)),

@@ -71,13 +71,6 @@ class Tile {
       *sum += value;
     });
   }
-  ALWAYS_INLINE void add_lane_bias(const float* bias) {
-    for_each_sum([&](int, int i, Register* sum) INLINE_LAMBDA {
-      Register values;
-      load_register(bias + lane(i, kBlockLanes), &values);
-      *sum += values;
-    });
-  }
   ALWAYS_INLINE void add(const float* residual, int64_t row_step, int64_t block_step) {
     for_each_row(residual, row_step, [&](int row, const float* place) INLINE_LAMBDA {
       for_each([&](int i) INLINE_LAMBDA {
@@ -193,7 +186,6 @@ ALWAYS_INLINE void run_tile(const Gemm& gemm, int64_t row, int64_t block) {
   tile.multiply(a, b, gemm.b_step, gemm.depth);
   if (last != nullptr) {
     if (last->row_bias != nullptr) tile.add_row_bias(last->row_bias + row);
-    if (last->lane_bias != nullptr) tile.add_lane_bias(last->lane_bias + block * kBlockLanes);
     if (residual != nullptr && !last->adds_last) tile.add(residual, row_step, block_step);
     tile.activate(last->activation, last->slope);
     if (residual != nullptr && last->adds_last) tile.add(residual, row_step, block_step);

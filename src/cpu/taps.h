@@ -47,21 +47,25 @@ ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) 
   return i;
 }
 
-// Appends the taps of bin q, one for each cell. An axis emits cells in one direction, so a tap of
-// the same cell is among the last three.
+// The tap of a cell in the list of a bin, which begins at `begin`; a new one if there is none. An
+// axis emits cells in one direction, so a tap of the same cell is among the last three.
+template <class T>
+T* tap_of(int32_t cell, size_t begin, Vector<T>* taps) {
+  size_t found = taps->size();
+  const size_t stop = found - begin > 3 ? found - 3 : begin;
+  while (found > stop && (*taps)[found - 1].cell != cell) --found;
+  if (found > stop) return &(*taps)[found - 1];
+  taps->push_back(T{});
+  taps->back().cell = cell;
+  return &taps->back();
+}
+
+// Appends the taps of bin q, one for each cell.
 template <class Axis, class T, class Add>
 void append_taps(const Axis& axis, int q, Vector<T>* taps, const Add& add) {
   const size_t begin = taps->size();
   axis.for_each_weight(q, [&](int32_t cell, auto weight, auto d_lo, auto d_hi) {
-    size_t found = taps->size();
-    const size_t stop = found - begin > 3 ? found - 3 : begin;
-    while (found > stop && (*taps)[found - 1].cell != cell) --found;
-    if (found == stop) {
-      taps->push_back(T{});
-      found = taps->size();
-      taps->back().cell = cell;
-    }
-    add(&(*taps)[found - 1], weight, d_lo, d_hi);
+    add(tap_of(cell, begin, taps), weight, d_lo, d_hi);
   });
 }
 

@@ -131,15 +131,10 @@ struct Prepared {
                         Vector<ShiftedTap<A>>* list) {
     const size_t begin = list->size();
     axis.for_each_tap(q, offset, [&](const ShiftedTap<A>& added) {
-      // Samples go in one direction, so a tap of the same cell is among the last three.
-      size_t found = list->size();
-      const size_t stop = found - begin > 3 ? found - 3 : begin;
-      while (found > stop && (*list)[found - 1].cell != added.cell) --found;
-      if (found == stop) return list->push_back(added);
-      ShiftedTap<A>& tap = (*list)[found - 1];
-      tap.weight += added.weight;
-      tap.slope += added.slope;
-      tap.slope_by_t += added.slope_by_t;
+      ShiftedTap<A>* const tap = tap_of(added.cell, begin, list);
+      tap->weight += added.weight;
+      tap->slope += added.slope;
+      tap->slope_by_t += added.slope_by_t;
     });
     const auto first = list->begin() + static_cast<int64_t>(begin);
     const auto is_zero = [&](const ShiftedTap<A>& tap) {

@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kBoxThreads) box_kernel(ShiftedTable<T> tables
         const auto shift =
             tables.offsets.find(k, static_cast<int64_t>(p) * tables.pooled_width + q);
         if (!shift.valid) continue;
-        y.include_cells(p, shift.y, &extent.y_begin, &extent.y_end);
-        x.include_cells(q, shift.x, &extent.x_begin, &extent.x_end);
+        y.shifted(shift.y).include_cells(p, &extent.y_begin, &extent.y_end);
+        x.shifted(shift.x).include_cells(q, &extent.x_begin, &extent.x_end);
       }
     }
     tables.axes[2 * k] = y;
@@ -221,10 +221,6 @@ __global__ void __launch_bounds__(kBoxThreads)
 
 template <class T>
 struct Call<DeformableROIAlign, T> {
-  // Without offset and mask.
-  struct Plain : AlignCall<DeformableROIAlign, T> {
-    using AlignCall<DeformableROIAlign, T>::AlignCall;
-  };
   struct Shifted {
     ShiftedTable<T> tables;
     RoiLists lists;
@@ -239,7 +235,7 @@ struct Call<DeformableROIAlign, T> {
   const DeformableROIAlign::Params& p;
   const Inputs& in;
   PositionSensitive layout;
-  std::optional<Plain> plain;
+  std::optional<AlignCall<DeformableROIAlign, T>> plain;  // without offset and mask
   std::optional<Shifted> shifted;
 
   Call(WorkspaceArena* arena, const DeformableROIAlign::Params& params, const Inputs& inputs,

@@ -189,15 +189,18 @@ void DepthwiseConvolution::forward(const Params& p, const View& in, const Tensor
   const int64_t bands = div_up(out_height, rows);
   const int64_t multiplier = p.num_filter / channels;
   const int64_t work = elements(in.data) + elements(out_tensor) * p.kernel_cells();
+  const Band full{p,    in.data.shape[2], in.data.shape[3], out_width, 0, rows, rows + more_rows,
+                  pitch};
+  // The same for all bands, whose planes have one size.
+  Vector<int64_t> offsets(p.kernel_cells());
+  for (int64_t cell = 0; cell < p.kernel_cells(); ++cell) {
+    offsets[cell] = full.offset(cell / p.kernel_width, cell % p.kernel_width);
+  }
   parallel_for(in.data.shape[0] * channels * bands, work, [&](int64_t task) {
-    const int64_t map = task / bands, first = task % bands * rows;
-    const int64_t count = std::min(rows, out_height - first);
-    const Band band{
-        p, in.data.shape[2], in.data.shape[3], out_width, first, count, count + more_rows, pitch};
-    Vector<int64_t> offsets(p.kernel_cells());
-    for (int64_t cell = 0; cell < p.kernel_cells(); ++cell) {
-      offsets[cell] = band.offset(cell / p.kernel_width, cell % p.kernel_width);
-    }
+    const int64_t map = task / bands;
+    Band band = full;
+    band.first = task % bands * rows;
+    band.rows = std::min(rows, out_height - band.first);
     float* const buffer =
         scratch<float>(planes * band.plane() + pitch + kSlack + band.sums() + kSlack);
     float* const sums = buffer + planes * band.plane() + pitch + kSlack;
@@ -208,7 +211,8 @@ void DepthwiseConvolution::forward(const Params& p, const View& in, const Tensor
         const int64_t filter = map % channels * multiplier + i;
         convolver.convolve(weight + filter * p.kernel_cells(), offsets);
         convolver.write(bias[filter], last,
-                        (map * multiplier + i) * out_height * out_width + first * out_width, out);
+                        (map * multiplier + i) * out_height * out_width + band.first * out_width,
+                        out);
       }
     });
   });

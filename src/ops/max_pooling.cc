@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "max_pooling.h"
 
-#include <limits>
-
 #include "../bindings/inference.h"
 #include "../cpu/blocks.h"
 #include "../cpu/threads.h"
@@ -42,8 +40,6 @@ void MaxPooling::infer(const Params& p, const View& in, Tensor* outputs, int64_t
 
 namespace {
 
-constexpr float kLowest = std::numeric_limits<float>::lowest();
-
 // The greater of two numbers, or of the lanes of two registers; not a NaN in `value`.
 template <class Value>
 ALWAYS_INLINE void keep_greater(const Value& value, Value* best) {
@@ -74,7 +70,7 @@ class Pooler {
         out_height_(out.shape[2]),
         out_width_(out.shape[3]),
         strip_(scratch<float>(strip_size())) {
-    std::fill(strip_, strip_ + strip_size(), kLowest);
+    std::fill(strip_, strip_ + strip_size(), kLowest<float>);
   }
 
   ALWAYS_INLINE void pool(const float* map, float* out) {
@@ -98,7 +94,7 @@ class Pooler {
   // The maximum of rows [begin, end) of a map.
   ALWAYS_INLINE void pool_rows(const float* map, int64_t begin, int64_t end) {
     for_each_register<Register>(width_, [&](int64_t x, auto value) INLINE_LAMBDA {
-      auto best = value + kLowest;
+      auto best = value + kLowest<float>;
       for (int64_t y = begin; y < end; ++y) {
         memcpy(&value, map + y * width_ + x, sizeof(value));
         keep_greater(value, &best);
@@ -111,7 +107,7 @@ class Pooler {
   ALWAYS_INLINE void pool_columns(float* out) const {
     if (p_.stride_width == 1) {
       for_each_register<Register>(out_width_, [&](int64_t q, auto value) INLINE_LAMBDA {
-        auto best = value + kLowest;
+        auto best = value + kLowest<float>;
         for (int j = 0; j < p_.kernel_width; ++j) {
           memcpy(&value, strip_ + q + j, sizeof(value));
           keep_greater(value, &best);
@@ -123,7 +119,7 @@ class Pooler {
       constexpr int64_t kSize = Narrow<float>::kSize;
       for (int64_t next = 0; next < out_width_; next += kSize) {
         const int64_t q = std::min(next, out_width_ - kSize);
-        Quad best = Quad{} + kLowest;
+        Quad best = Quad{} + kLowest<float>;
         for (int j = 0; j < p_.kernel_width; ++j) {
           Quad low, high, value;
           load_register(strip_ + 2 * q + j, &low);
@@ -135,7 +131,7 @@ class Pooler {
       }
     } else {
       for (int64_t q = 0; q < out_width_; ++q) {
-        float best = kLowest;
+        float best = kLowest<float>;
         for (int j = 0; j < p_.kernel_width; ++j) {
           keep_greater(strip_[q * p_.stride_width + j], &best);
         }

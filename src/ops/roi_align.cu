@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "../core/geometry/maximum.h"
-#include "../core/geometry/shifted.h"
 #include "../cuda/align.h"
 #include "roi_align.h"
 
@@ -39,12 +38,11 @@ __global__ void __launch_bounds__(kBoxThreads) axis_kernel(AxisTable<T> tables) 
     const SampleAxis<A> y =
         tables.rule.axis(roi.y1(), roi.y2(), tables.pooled_height, tables.height);
     const SampleAxis<A> x = tables.rule.axis(roi.x1(), roi.x2(), tables.pooled_width, tables.width);
-    const ShiftedAxis<A> at_y{y, 0}, at_x{x, 0};
     for (int p = 0; p < tables.pooled_height; ++p) {
-      at_y.include_cells(p, 0, &extent.y_begin, &extent.y_end);
+      y.include_cells(p, &extent.y_begin, &extent.y_end);
     }
     for (int q = 0; q < tables.pooled_width; ++q) {
-      at_x.include_cells(q, 0, &extent.x_begin, &extent.x_end);
+      x.include_cells(q, &extent.x_begin, &extent.x_end);
     }
     tables.axes[2 * k] = y;
     tables.axes[2 * k + 1] = x;
@@ -92,11 +90,10 @@ __global__ void __launch_bounds__(kTileThreads)
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     if (!tile.inside(tables.extents[k])) return;
     const SampleAxis<A>*y = tables.axes + 2 * k, *x = y + 1;
-    const ShiftedAxis<A> at_y{*y, 0}, at_x{*x, 0};
     for (int p = 0; p < tables.pooled_height; ++p) {
-      if (at_y.weight_of(p, 0, tile.y) == 0) continue;
+      if (!y->reads(p, tile.y)) continue;
       for (int q = 0; q < tables.pooled_width; ++q) {
-        if (at_x.weight_of(q, 0, tile.x) == 0) continue;
+        if (!x->reads(q, tile.x)) continue;
         const int64_t bin = static_cast<int64_t>(p) * tables.pooled_width + q;
         for (int c = 0; c < tile.channels; ++c) {
           const auto best =

@@ -33,27 +33,12 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
   if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
   check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
-  check_rank(kName, "bias", in.bias, 1, "1 dimension (num_filter,)");
-  const bool is_known = in.data.ndim >= 0;
-  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kBlockLanes),
-                           is_known ? in.data.shape[1] : -1, kBlockLanes};
+  const int64_t channels = in.data.ndim >= 0 ? in.data.shape[1] : -1;
+  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kBlockLanes), channels, kBlockLanes};
   for (int axis = 0; axis < 4; ++axis) {
     check_dimension(kName, "weight", in.weight, axis, sizes[axis], kWeightShape);
   }
-  check_dimension(kName, "bias", in.bias, 0, p.num_filter, "num_filter");
-  Tensor out = is_known ? in.data : unknown_tensor();
-  if (is_known) out.shape[1] = p.num_filter;
-  if (!is_absent(in.residual)) {
-    check_rank(kName, "residual", in.residual, 4, "4 dimensions (N, num_filter, H, W)");
-    for (int axis = 0; axis < 4 && is_known; ++axis) {
-      check_dimension(kName, "residual", in.residual, axis, out.shape[axis], "as the output");
-    }
-  }
-  if (!is_known) return;
-  check_elements(kName, "output", out, max_elements);
-  out.dtype = GLUON_ROI_FLOAT32;
-  out.data = nullptr;
-  outputs[0] = out;
+  outputs[0] = infer_output(kName, p.num_filter, in.data, in.bias, in.residual, max_elements);
 }
 
 // ---- Tiles --------------------------------------------------------------------------------------

@@ -32,15 +32,6 @@ struct LargestSample {
   int64_t j, i;    // its numbers in the bin
 };
 
-// The number of samples of bin q that are on the map.
-template <class G>
-HOST_DEVICE int64_t samples_on_map(const SampleAxis<G>& axis, int q) {
-  int64_t first, last, count = 0;
-  axis.sample_range(q, &first, &last);
-  for (int64_t i = first; i <= last; ++i) count += axis.sample(q, i).inside;
-  return count;
-}
-
 // The first of the largest samples of bin (p, q). `lowest` is the lowest finite number of the data,
 // the value of a bin whose samples are all NaN.
 template <class T, class G>
@@ -52,18 +43,22 @@ HOST_DEVICE LargestSample<G> largest_sample(const SampleAxis<G>& y_axis, int p,
   int64_t j_first, j_last, i_first, i_last;
   y_axis.sample_range(p, &j_first, &j_last);
   x_axis.sample_range(q, &i_first, &i_last);
+  int64_t y_count = 0, x_count = 0;  // samples on the map
   for (int64_t j = j_first; j <= j_last; ++j) {
     const Sample<G> y = y_axis.sample(p, j);
     if (!y.inside) continue;
+    ++y_count;
+    x_count = 0;
     for (int64_t i = i_first; i <= i_last; ++i) {
       const Sample<G> x = x_axis.sample(q, i);
       if (!x.inside) continue;
+      ++x_count;
       const G value = bilinear_value(plane, width, y, x);
       if (value > best.value) best = {value, true, y, x, j, i};
     }
   }
-  const bool has_outside = static_cast<G>(samples_on_map(y_axis, p)) < y_axis.samples ||
-                           static_cast<G>(samples_on_map(x_axis, q)) < x_axis.samples;
+  const bool has_outside =
+      static_cast<G>(y_count) < y_axis.samples || static_cast<G>(x_count) < x_axis.samples;
   if (has_outside && best.value < 0) {
     best.value = 0;
     best.on_map = false;

@@ -153,6 +153,33 @@ struct SampleAxis : SampleLine<G> {
     return sample_at(this->coordinate(q, i), size);
   }
 
+  // Extends [*begin, *end) by the cells that bin q reads.
+  HOST_DEVICE void include_cells(int q, int32_t* begin, int32_t* end) const {
+    int64_t first, last;
+    sample_range(q, &first, &last);
+    if (first > last) return;
+    // Rounded positions are monotonic in the number of the sample.
+    const G one = this->coordinate(q, first), other = this->coordinate(q, last);
+    int32_t low, high;
+    cells_between(one < other ? one : other, one < other ? other : one, size, &low, &high);
+    if (low >= high) return;
+    if (*begin >= *end) *begin = low, *end = high;
+    if (low < *begin) *begin = low;
+    if (high > *end) *end = high;
+  }
+  // Whether a sample of bin q gives a weight to a cell.
+  HOST_DEVICE bool reads(int q, int32_t cell) const {
+    int64_t first, last;
+    sample_range(q, &first, &last);
+    for (int64_t i = first; i <= last; ++i) {
+      const Sample<G> s = sample(q, i);
+      if (!s.inside) continue;
+      if (s.low == cell && s.low_weight != 0) return true;
+      if (s.high == cell && s.high_weight != 0) return true;
+    }
+    return false;
+  }
+
   // The derivatives of coordinate(q, i) with respect to lo and hi, in map cells per image pixel.
   HOST_DEVICE void coordinate_gradient(int q, int64_t i, G* d_lo, G* d_hi) const {
     const G t = this->fraction(q, i);

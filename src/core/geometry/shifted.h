@@ -66,22 +66,6 @@ struct ShiftedAxis {
     return weight;
   }
 
-  // Extends [*begin, *end) by the cells that bin q reads.
-  HOST_DEVICE void include_cells(int q, G offset, int32_t* begin, int32_t* end) const {
-    const SampleAxis<G> bin = shifted(offset);
-    int64_t first, last;
-    bin.sample_range(q, &first, &last);
-    if (first > last) return;
-    // Rounded positions are monotonic in the number of the sample.
-    const G one = bin.coordinate(q, first), other = bin.coordinate(q, last);
-    int32_t low, high;
-    cells_between(one < other ? one : other, one < other ? other : one, bin.size, &low, &high);
-    if (low >= high) return;
-    if (*begin >= *end) *begin = low, *end = high;
-    if (low < *begin) *begin = low;
-    if (high > *end) *end = high;
-  }
-
   // The derivatives of a bin with respect to its offset, to the lower and to the upper coordinate
   // of the box per map cell, given the sums of its taps' slopes, times cells, over both axes.
   HOST_DEVICE double by_offset(double slope) const { return static_cast<double>(reach) * slope; }
