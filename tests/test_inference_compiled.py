@@ -15,7 +15,7 @@ from support.inference_networks import CountCalls
 from test_inference import arrays, assert_near, batch, made
 
 import gluon_roi
-from gluon_roi.inference import compiled
+from gluon_roi.inference import compiled, network
 
 NEAR: Any = {"rtol": 1e-4, "atol": 1e-4}
 SIZES = [(1, 24, 36), (3, 24, 36), (1, 7, 5), (2, 65, 33)]
@@ -213,8 +213,14 @@ def test_an_operator_in_python_is_called_as_without_conversion():
     )
     block = gluon.SymbolBlock(counted, x)
     block.initialize()
-    gluon_roi.optimize(block, image(), inference=True)
+    data = image()
+    gluon_roi.optimize(block, data, inference=True)
     assert flags_of(block) == (False, False)
+    weights = [block.collect_params()[f"layer_{name}"].data() for name in ("weight", "bias")]
+    layer = mx.nd.Convolution(data, *weights, kernel=(1, 1), num_filter=16).asnumpy()
+    CountCalls.calls.clear()
+    for number in (1, 2, 3):
+        np.testing.assert_allclose(block(data).asnumpy(), number * layer, **NEAR)
 
 
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
@@ -257,3 +263,29 @@ def test_weights_may_change_between_calls_of_each_shape():
         ):
             one.set_data(value.data())
         assert_near(net(*batch(*size)), other(*batch(*size)))
+
+
+def test_weights_that_change_during_a_conversion(monkeypatch):
+    """A thread converts old weights while another one sets new ones and calls: these are used."""
+    net, other, inputs = made(), made(1), batch()
+    gluon_roi.optimize(net, *inputs, inference=True)
+    weights = dict(zip(*(sorted(one.collect_params()) for one in (net, other))))
+    original, rest = network.convert, [1]
+
+    def set_weights(factor):
+        for one, name in weights.items():
+            value = other.collect_params()[name].data()
+            net.collect_params()[one].set_data(value * factor)
+
+    def convert(*args):
+        converted = original(*args)
+        if rest:
+            set_weights(rest.pop())
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(net, *inputs).result()
+        return converted
+
+    monkeypatch.setattr(network, "convert", convert)
+    set_weights(2)
+    net(*inputs)
+    assert_near(net(*inputs), other(*inputs))

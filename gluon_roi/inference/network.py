@@ -134,9 +134,10 @@ class ConvertedCall:
         check_context(context)
         network = self._network
         if not network._cached_graph:
-            self._converted.clear()
+            self._converted = {}
             network._build_cache(*args)
             network._cached_op = None  # that of the graph before the conversion
+        converted = self._converted  # another thread that finds new values replaces it
         expected = network._in_format
         if _without_last_nones(form) != _without_last_nones(expected):
             raise ValueError(
@@ -144,9 +145,10 @@ class ConvertedCall:
                 f"arguments of the structure {expected}, got {form}; 0 is an array, -1 is None"
             )
         key = (context, *(value.dtype for value in given))
-        if key not in self._converted:
-            self._converted[key] = _ConvertedGraph(network, given, context, self._options)
-        return given, self._converted[key]
+        graph = converted.get(key)
+        if graph is None:
+            graph = converted[key] = _ConvertedGraph(network, given, context, self._options)
+        return given, graph
 
     def _forget_changed_parameters(self) -> None:
         """Drop the converted graphs if a parameter has not the value, dtype or context of theirs.
@@ -163,7 +165,7 @@ class ConvertedCall:
                 digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
                 digest.update(values.tobytes())
         if digest.digest() != self._digest:
-            self._converted.clear()
+            self._converted = {}  # another thread's conversion of the old values keeps the old one
             self._digest = digest.digest()
 
     def parameters_may_have_changed(self) -> None:
