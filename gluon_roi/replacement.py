@@ -56,7 +56,7 @@ class Replacement:
             The file to replace. If it is a symbolic link, its target is replaced.
         """
         target = through_links(file)
-        with _failing(failure):
+        with failing(failure):
             part = self.folder(target.parent) / target.name
             yield part
         self.add(failure, part, target)
@@ -67,14 +67,14 @@ class Replacement:
 
     def add(self, failure: str, part: Path, target: Path) -> None:
         """Let a complete file of a folder replace `target` at the end; `failure` as in `part`."""
-        with _failing(failure), part.open("rb") as stream:
+        with failing(failure), part.open("rb") as stream:
             os.fsync(stream.fileno())
         self._complete.append((failure, part, target))
 
     def _replace(self) -> None:
         with contextlib.ExitStack() as undo:
             for number, (failure, part, target) in enumerate(self._complete):
-                with _failing(failure):
+                with failing(failure):
                     with contextlib.suppress(OSError):  # there is no previous file
                         shutil.copymode(target, part)
                     if len(self._complete) > 1:
@@ -115,7 +115,7 @@ def replacing(failure: str, file: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _failing(failure: str) -> Iterator[None]:
+def failing(failure: str) -> Iterator[None]:
     """Context manager: errors of the file system get this message; their cause is the original."""
     try:
         yield

@@ -58,7 +58,12 @@ def to_torch(path: str | os.PathLike) -> torch.nn.Module:
     Of nodes that do not differentiate, such as suppression, no gradient comes back. ``BlockGrad``
     of MXNet is not in an exported file.
     """
-    return _Converter(load(Path(path))).module()
+    return to_module(load(Path(path)))
+
+
+def to_module(model: onnx.ModelProto) -> torch.fx.GraphModule:
+    """Convert a model that `load` has read."""
+    return _Converter(model).module()
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -99,7 +104,7 @@ class _Converter:
             if node.op_type == "BatchNormalization"
             for name in node.input[3:5]
         }
-        self._metadata = _metadata(model)
+        self._metadata = metadata_of(model)
         #: Constants of the file that are not weights.
         self._fixed = self._statistics.union(self._metadata.pop(CONSTANTS, ()))
         self._root = torch.nn.Module()
@@ -263,7 +268,8 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _metadata(model: onnx.ModelProto) -> dict[str, Any]:
+def metadata_of(model: onnx.ModelProto) -> dict[str, Any]:
+    """The metadata of a file; a text that is not JSON stays as it is."""
     found: dict[str, Any] = {}
     for entry in model.metadata_props:
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import torch
 
-from .convert import load, to_torch
+from .convert import load, to_module
 
 
 def to_program(
@@ -42,7 +42,8 @@ def to_program(
         The shapes are not those of the inputs, or an axis cannot stay dynamic; the message has the
         reason of PyTorch.
     """
-    inputs = load(Path(path)).graph.input
+    model = load(Path(path))
+    inputs = model.graph.input
     given: Sequence[Any] = [None] * len(inputs) if shapes is None else shapes
     if len(given) != len(inputs):
         raise ValueError(
@@ -54,7 +55,7 @@ def to_program(
         {axis: torch.export.Dim.DYNAMIC for axis, size in enumerate(_sizes(entry)) if size is None}
         for entry in inputs
     )
-    module = to_torch(path)
+    module = to_module(model)
     try:
         program = torch.export.export(module, arrays, dynamic_shapes=free)
     except (torch._dynamo.exc.UserError, RuntimeError) as error:

@@ -22,6 +22,7 @@ import onnx_models
 import pytest
 from golden.record_torch import digest
 from support import small_network
+from support.damages import files_up_to
 from support.graphs import MAKERS
 from support.onnx_evaluator import run_in_torch
 
@@ -233,6 +234,21 @@ def test_command(tmp_path, monkeypatch, capsys):
     command = [sys.executable, "-c", COMMAND, "net.pt2"]
     expected = '{"classes": ["dog"]} 1 4 2 2'
     assert subprocess.check_output(command, text=True).strip() == expected
+
+
+def test_a_full_disk(tmp_path, monkeypatch, capsys):
+    """PyTorch would end the process; the old program stays, and nothing else."""
+    _symbol_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main([*LINE, "-o", "net.pt2"]) == 0
+    size = (tmp_path / "net.pt2").stat().st_size
+    (tmp_path / "net.pt2").write_text("old")
+    capsys.readouterr()
+    with files_up_to(size - 40):
+        assert main([*LINE, "-o", "net.pt2"]) == 2
+    message = "gluon_roi: export: -o: the program cannot be written to net.pt2: File too large\n"
+    assert capsys.readouterr().err == message and (tmp_path / "net.pt2").read_text() == "old"
+    assert len([*tmp_path.iterdir()]) == 4
 
 
 def test_an_axis_that_cannot_stay_free(tmp_path, monkeypatch, capsys):

@@ -4,37 +4,46 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
-import tempfile
 from pathlib import Path
 from typing import Any, Iterator
 
-from ..replacement import replacing
+from ..replacement import Replacement, failing, through_links
+from .metadata import CONSTANTS
 
 
 @contextlib.contextmanager
 def onnx_file(file: Path, shapes: dict[str, tuple]) -> Iterator[Path]:
     """Context manager: yield the path of the ONNX file to write.
 
-    It is `file` itself, or, if its name ends with .pt2, a temporary file, which becomes the program
-    `file` at the end of the block. `shapes` are those of the inputs, by name. The metadata of the
-    model is the extra file metadata.json of the program.
+    It is `file` itself, or, if its name ends with .pt2, a temporary file next to it, which becomes
+    the program `file` at the end of the block. `shapes` has the shapes of inputs by their names.
+    The metadata of the model is the extra file metadata.json of the program.
     """
     if file.suffix != ".pt2":
         yield file
         return
     torch, gluon_roi_torch = _packages()
-    with tempfile.TemporaryDirectory(prefix="gluon_roi-") as folder:
-        path = Path(folder) / "model.onnx"
-        yield path
-        import onnx
+    import onnx
 
-        inputs = onnx.load(str(path), load_external_data=False).graph.input
-        metadata = json.dumps(gluon_roi_torch.to_torch(path).meta)
-        program = gluon_roi_torch.to_program(path, [shapes.get(entry.name) for entry in inputs])
-    failure = f"export: -o: the program cannot be written to {file}"
-    with replacing(failure, file) as part, part.open("wb") as stream:
-        torch.export.save(program, stream, extra_files={"metadata.json": metadata})
+    failure, target = f"export: -o: the program cannot be written to {file}", through_links(file)
+    with Replacement() as replacement:
+        with failing(failure):
+            folder = replacement.folder(target.parent)
+        path, part = folder / "model.onnx", folder / target.name
+        yield path
+        model = onnx.load(str(path), load_external_data=False)
+        metadata = gluon_roi_torch.convert.metadata_of(model)
+        metadata.pop(CONSTANTS, None)
+        inputs = [shapes.get(entry.name) for entry in model.graph.input]
+        program = gluon_roi_torch.to_program(path, inputs)
+        # Not to the file itself: after an error of a file PyTorch ends the process.
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer, extra_files={"metadata.json": json.dumps(metadata)})
+        with failing(failure):
+            part.write_bytes(buffer.getbuffer())
+        replacement.add(failure, part, target)
 
 
 def _packages() -> tuple[Any, Any]:
