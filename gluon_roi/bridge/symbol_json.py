@@ -105,6 +105,12 @@ class Nodes:
         content = {"nodes": nodes, "arg_nodes": variables, "heads": as_lists(self.heads)}
         return {**content, "attrs": self.attributes} if self.attributes else content
 
+    def first_outputs(self) -> tuple[mx.sym.Symbol, list[NodeEntry]]:
+        """A symbol whose outputs are the first outputs of all needed nodes, and their entries."""
+        needed, content = self.needed(), self.content()
+        content["heads"] = [[number, 0, 0] for number in range(len(needed))]
+        return mx.sym.load_json(text(content)), [NodeEntry(old, 0) for old in needed]
+
 
 def text(content: dict) -> str:
     """The text of a symbol file. MXNet supports no escapes except \\, \", \\n, \\r and \\t."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Sequence
 
 import mxnet as mx
 
-from ..bridge.symbol_json import Nodes, is_dynamic, symbol_content, text
+from ..bridge.symbol_json import Nodes, is_dynamic, symbol_content
 from .fusion import FUSED
 
 #: The most memory that the compiled graphs of a network keep; that of the last call may take more.
@@ -104,16 +104,16 @@ class CompiledGraph:
             name: shapes[value] if isinstance(value, int) else value.shape
             for name, value in zip(self._symbol.list_inputs(), self._inputs)
         }
-        nodes = symbol_content(self._symbol)["nodes"]
+        graph = Nodes(symbol_content(self._symbol))
         weights = {
-            nodes[number]["name"]
-            for node in nodes
+            graph.nodes[entry.node]["name"]
+            for node in graph.nodes
             if node["op"].startswith(FUSED)
-            for number, *_ in node["inputs"]
-            if nodes[number]["op"] == "null"
+            for entry in node["inputs"]
+            if graph.nodes[entry.node]["op"] == "null"
         }
         elements = sum(math.prod(known[name]) for name in weights)
-        return 4 * (elements + _largest_live(self._symbol, known))
+        return 4 * (elements + _largest_live(graph, known))
 
 
 def _can_be_static(content: dict) -> bool:
@@ -129,30 +129,27 @@ def _can_be_static(content: dict) -> bool:
     return not (has_body or is_custom or is_dynamic(content))
 
 
-def _largest_live(symbol: mx.sym.Symbol, shapes: dict[str, tuple[int, ...]]) -> int:
+def _largest_live(graph: Nodes, shapes: dict[str, tuple[int, ...]]) -> int:
     """The most elements of maps that exist at once, if each exists until it is read last.
 
     0 if the shapes do not fit, for which the call raises an error.
     """
-    nodes = Nodes(symbol_content(symbol))
-    every = nodes.content()
-    every["heads"] = [[number, 0, 0] for number in range(len(every["nodes"]))]
+    every, entries = graph.first_outputs()
     try:
-        _, found, _ = mx.sym.load_json(text(every)).infer_shape_partial(**shapes)
+        _, found, _ = every.infer_shape_partial(**shapes)
     except mx.MXNetError:
         return 0
-    sizes = [
-        0 if node["op"] == "null" else math.prod(shape or ())
-        for node, shape in zip(nodes.nodes, found)
-    ]
+    sizes = {
+        entry.node: 0 if graph.nodes[entry.node]["op"] == "null" else math.prod(shape or ())
+        for entry, shape in zip(entries, found)
+    }
     last_reader = {
-        entry.node: number for number, node in enumerate(nodes.nodes) for entry in node["inputs"]
+        entry.node: number for number in sizes for entry in graph.nodes[number]["inputs"]
     }
     live = largest = 0
-    for number, node in enumerate(nodes.nodes):
-        live += sizes[number]
+    for number, size in sizes.items():
+        live += size
         largest = max(largest, live)
-        live -= sum(
-            sizes[one] for one in {e.node for e in node["inputs"]} if last_reader[one] == number
-        )
+        read = {entry.node for entry in graph.nodes[number]["inputs"]}
+        live -= sum(sizes[one] for one in read if last_reader[one] == number)
     return largest

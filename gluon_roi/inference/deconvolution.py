@@ -15,7 +15,7 @@ from ..bridge.symbol_json import NodeEntry
 from . import winograd
 from .epilogue import only_reader
 from .graph import InferenceGraph
-from .layers import bias_of, pair
+from .layers import bias_of, has_maps, pair
 from .winograd_layers import USUAL_SIZE
 
 #: The operator's name in MXNet and in symbol files (src/ops/depth_to_space.h).
@@ -113,14 +113,13 @@ def _reach(graph: InferenceGraph, number: int) -> int | None:
     """
     kernel, stride = graph.sizes(number, "kernel"), pair(graph, number, "stride", 1)
     pad, adj = pair(graph, number, "pad", 0), pair(graph, number, "adj", 0)
-    is_square = len(kernel) == 2 and all(a == b for a, b in (kernel, stride, pad, adj))
+    is_square = has_maps(graph, number) and all(a == b for a, b in (kernel, stride, pad, adj))
     if not is_square or kernel[0] + adj[0] - 2 * pad[0] != stride[0]:
         return None
     is_plain = (
         pair(graph, number, "dilate", 1) == (1, 1)
         and not any(graph.sizes(number, "target_shape"))
         and graph.integer(number, "num_group", 1) == 1
-        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
     )
     distances = [abs(_place(element, stride[0], pad[0])[1]) for element in range(kernel[0])]
     return max(distances, default=0) if is_plain else None

@@ -10,7 +10,7 @@ import numpy as np
 from ..bridge.symbol_json import NodeEntry
 from . import gemm, max_pooling, winograd
 from .graph import InferenceGraph
-from .layers import convolves_maps, pair
+from .layers import convolves_maps, has_maps, pair
 
 #: Operators whose output has the shape of their first input, and is float32 if that is.
 _ELEMENTWISE = """
@@ -61,15 +61,12 @@ def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
     if op in _ELEMENTWISE_NAMES or op in BROADCASTING_SUMS and inputs[0] == inputs[1]:
         return inputs[0]
     if op == winograd.OPERATOR:
-        filters = int(graph.attribute(number, "num_filter", "0"))
+        filters = graph.integer(number, "num_filter")
         return Form((inputs[0].sizes[0], filters, *inputs[0].sizes[2:]), True)
-    if op in (gemm.OPERATOR, gemm.DEPTHWISE):
-        filters = int(graph.attribute(number, "num_filter", "0"))
-        return Form((inputs[0].sizes[0], filters, *_windows(graph, number, inputs[0])), True)
     if op == "FullyConnected":
         return _unknown(entry, inputs[1].is_float32)
-    if convolves_maps(graph, number):
-        filters = int(graph.attribute(number, "num_filter", "0"))
+    if op in (gemm.OPERATOR, gemm.DEPTHWISE) or convolves_maps(graph, number):
+        filters = graph.integer(number, "num_filter")
         cells = _windows(graph, number, inputs[0])
         return Form((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
     if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
@@ -86,8 +83,7 @@ def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
 
 def _has_plain_windows(graph: InferenceGraph, number: int) -> bool:
     return (
-        len(graph.sizes(number, "kernel")) == 2
-        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
+        has_maps(graph, number)
         and graph.attribute(number, "pooling_convention", "valid") == "valid"
         and not graph.flag(number, "global_pool")
     )

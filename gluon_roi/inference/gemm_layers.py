@@ -72,7 +72,7 @@ def _layer(graph: InferenceGraph, number: int) -> _Layer | None:
         return None
     if not np.isfinite(gemm.error_bound(weight)):
         return None
-    name, groups = graph.nodes[number]["name"], int(graph.attribute(number, "num_group", "1"))
+    name, groups = graph.nodes[number]["name"], graph.integer(number, "num_group", 1)
     operator = gemm.DEPTHWISE if weight.shape[1] == 1 < groups else gemm.OPERATOR
     packed = weight if operator == gemm.DEPTHWISE else gemm.pack_weights(weight, groups)
     return _Layer(

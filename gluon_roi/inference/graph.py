@@ -132,7 +132,7 @@ class InferenceGraph(Nodes):
         """
         if self.is_dynamic or not set(self.inputs()) <= set(self.input_shapes):
             return {}
-        symbol, entries = self._first_outputs()
+        symbol, entries = self.first_outputs()
         known = {name: array.shape for name, array in self.parameters.items()}
         used = set(symbol.list_inputs())
         given = {**known, **self.input_shapes}
@@ -148,7 +148,7 @@ class InferenceGraph(Nodes):
 
         Inputs of unknown type are taken for float32. Layers are float32 if their weights are.
         """
-        symbol, entries = self._first_outputs()
+        symbol, entries = self.first_outputs()
         known = {name: array.dtype for name, array in self.parameters.items()}
         given = {**dict.fromkeys(self.inputs(), np.float32), **known, **self.input_types}
         used = set(symbol.list_inputs())
@@ -158,13 +158,6 @@ class InferenceGraph(Nodes):
             _warn_of("types", "most layers stay as they are", error)
             return {}
         return dict(zip(entries, types or ()))
-
-    def _first_outputs(self) -> tuple[mx.sym.Symbol, list[NodeEntry]]:
-        """A symbol whose outputs are the first outputs of all nodes."""
-        needed = self.needed()
-        content = self.content()
-        content["heads"] = [[number, 0, 0] for number in range(len(content["nodes"]))]
-        return mx.sym.load_json(text_of_file(content)), [NodeEntry(old, 0) for old in needed]
 
     def inputs(self) -> list[str]:
         """Names of the arguments without a value."""

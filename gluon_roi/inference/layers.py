@@ -10,8 +10,10 @@ from .graph import InferenceGraph
 
 #: Layers that MXNet's fusion takes.
 FUSED_LAYERS = ("Convolution", "FullyConnected")
-#: MXNet 1.8 forgets the bias of a Deconvolution, see gluon_roi/switch/deconvolution.py.
-FOLDED_LAYERS = FUSED_LAYERS if mx.__version__ < "1.9" else (*FUSED_LAYERS, "Deconvolution")
+#: Whether this MXNet forgets the bias of a Deconvolution, see gluon_roi/switch/deconvolution.py.
+FORGETS_BIAS = mx.__version__ < "1.9"
+#: Layers into which BatchNorm is folded.
+FOLDED_LAYERS = FUSED_LAYERS if FORGETS_BIAS else (*FUSED_LAYERS, "Deconvolution")
 
 
 def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
@@ -26,13 +28,15 @@ def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:
     return np.zeros(outputs, np.float32)
 
 
+def has_maps(graph: InferenceGraph, number: int) -> bool:
+    """Whether a layer with a kernel has two spatial axes, channels first."""
+    is_channels_first = graph.attribute(number, "layout", "None") in ("None", "NCHW")
+    return is_channels_first and len(graph.sizes(number, "kernel")) == 2
+
+
 def convolves_maps(graph: InferenceGraph, number: int) -> bool:
     """Whether a node is a Convolution of two spatial axes, channels first."""
-    return (
-        graph.nodes[number]["op"] == "Convolution"
-        and len(graph.sizes(number, "kernel")) == 2
-        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
-    )
+    return graph.nodes[number]["op"] == "Convolution" and has_maps(graph, number)
 
 
 def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:

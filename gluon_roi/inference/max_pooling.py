@@ -7,7 +7,7 @@ import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layers import pair
+from .layers import has_maps, pair
 from .layouts import maps_of_onednn
 
 #: The operator's name in MXNet and in symbol files (src/ops/max_pooling.h).
@@ -49,8 +49,7 @@ def _is_supported(graph: InferenceGraph, number: int) -> bool:
     return (
         graph.nodes[number]["op"] == "Pooling"
         and graph.attribute(number, "pool_type", "max") == "max"
-        and len(graph.sizes(number, "kernel")) == 2
+        and has_maps(graph, number)
         and not graph.flag(number, "global_pool")
         and graph.attribute(number, "pooling_convention", "valid") in ("valid", "full")
-        and graph.attribute(number, "layout", "None") in ("None", "NCHW")
     )

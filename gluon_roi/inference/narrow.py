@@ -28,7 +28,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
         if not is_plain_convolution(graph, number):
             continue
         data = graph.nodes[number]["inputs"][0]
-        filters = int(graph.attribute(number, "num_filter", "0"))
+        filters = graph.integer(number, "num_filter")
         if types.get(data) == np.float32 and filters < FEW:
             shape = (graph.attribute(number, name, "()") for name in _GEOMETRY)
             groups[(data, *shape)].append(number)
@@ -49,7 +49,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
                 graph.constant(f"{name}_joined_weight", weight),
                 graph.constant(f"{name}_joined_bias", bias),
             )
-        sizes = [int(graph.attribute(number, "num_filter", "0")) for number in members]
+        sizes = [graph.integer(number, "num_filter") for number in members]
         attributes = {
             **graph.nodes[members[0]]["attrs"],
             "num_filter": str(sum(sizes)),

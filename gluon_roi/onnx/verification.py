@@ -10,10 +10,12 @@ import mxnet as mx
 import numpy as np
 import onnx
 
+from ..bridge.arguments import is_true
 from ..files import sentence
 from ..library import Declared, operators
 from ..weights import values_of
 from .arguments import by_input
+from .passes.types import tensor_types
 from .shape_inference import Entry, Source
 
 #: Largest difference of floats of a dtype, relative to the largest number of a tensor, or to 1.
@@ -83,23 +85,23 @@ def verify(
 
 def _given(model: onnx.ModelProto, given: Any) -> dict[str, np.ndarray]:
     """Arrays of a user by the names of the inputs."""
-    inputs = {value.name: value.type.tensor_type for value in model.graph.input}
+    inputs = [value.name for value in model.graph.input]
+    types = tensor_types(model)
     flat = list(_flat(given)) if isinstance(given, (list, tuple)) else given
-    by_name = by_input("verify", flat, list(inputs))
+    by_name = by_input("verify", flat, inputs)
     arrays = {}
-    for name, tensor in inputs.items():
+    for name in inputs:
         if name not in by_name:
             raise ValueError(f"{_CALLER}: expected an array for input {name}, got none")
         value = by_name[name]
         array = values_of(value) if isinstance(value, mx.nd.NDArray) else np.asarray(value)
-        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-        fits = len(dims) == array.ndim and all(
-            d is None or d == size for d, size in zip(dims, array.shape)
+        dtype, sizes = types[name]
+        fits = len(sizes) == array.ndim and all(
+            expected in (None, size) for expected, size in zip(sizes, array.shape)
         )
         if not fits or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise ValueError(
-                f"{_CALLER}: input {name}: expected {dtype} {tuple(dims)}, got {array.dtype} "
+                f"{_CALLER}: input {name}: expected {dtype} {sizes}, got {array.dtype} "
                 f"{array.shape}"
             )
         arrays[name] = array.astype(dtype)
@@ -138,7 +140,9 @@ def _draw_rois(
 ) -> None:
     """Draw the inputs of an operator that are boxes, their numbers, or sizes of images."""
     attributes = node.get("attrs", {})
-    given = [each for each in declared.inputs if _is_given(each, attributes)]
+    given = [
+        each for each in declared.inputs if not each.optional or is_true(attributes.get(each.name))
+    ]
     images, _, *sides = tensors.entries[tuple(node["inputs"][0][:2])].shape[:4]
     for each, place in zip(given[::-1], node["inputs"][::-1]):
         number = place[0]
@@ -156,8 +160,7 @@ def _draw_rois(
             array[:] = total // len(array)
             array[: total % len(array)] += 1
         elif each.role == "rois":
-            scales = attributes.get("spatial_scale", attributes.get("spatial_scales", "1"))
-            scale = np.ravel(ast.literal_eval(scales))[0]
+            scale = np.ravel(ast.literal_eval(attributes.get("spatial_scale", "1")))[0]
             extent = [side / scale for side in sides[::-1]] * 2
             corners = random.uniform(0, extent, (*array.shape[:-1], 4))
             low = np.minimum(corners[..., :2], corners[..., 2:])
@@ -171,23 +174,18 @@ def _draw_rois(
             array[:] = np.concatenate(boxes, axis=-1)
 
 
-def _is_given(declared: Any, attributes: dict) -> bool:
-    return not declared.optional or attributes.get(declared.name) == "True"
-
-
 # ---- Both models ---------------------------------------------------------------------------------
 
 
 def _run_mxnet(symbol: Any, source: Source, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of a symbol of MXNet at inference."""
-    shapes = {name: array.shape for name, array in {**source.arrays, **arrays}.items()}
+    values = {**source.arrays, **arrays}
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     try:
         inferred, _, states = symbol.infer_shape(
-            **{name: shape for name, shape in shapes.items() if name in names}
+            **{name: value.shape for name, value in values.items() if name in names}
         )
         labels = dict(zip(names, inferred + states))
-        values = {**source.arrays, **arrays}
         given = [
             mx.nd.array(values[name], dtype=values[name].dtype)
             if name in values

@@ -12,10 +12,9 @@ from ast import literal_eval
 import mxnet as mx
 
 from ..bridge.symbol_json import without_longs
+from ..inference.layers import FORGETS_BIAS
 from .symbols import Graph, own_scope
 
-#: Whether this MXNet forgets the bias.
-FORGETS_BIAS = mx.__version__ < "1.9"
 #: Marks the nodes that add a bias.
 _ATTRIBUTE = "__gluon_roi_bias__"
 
