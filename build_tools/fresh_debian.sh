@@ -91,9 +91,9 @@ check_emulated() {
     cmp "$folder/tmp/here" "$folder/tmp/there"
     echo "the same digests as on this machine"
     inside "$pytest tests/demo/test_demo_train.py::test_overfits_four_images"
-    inside "$pytest -m 'not slow' tests/test_golden.py tests/test_c_abi.py tests/test_compat*.py"
+    inside "$pytest -m 'not slow' tests/ops/test_golden.py tests/src/test_c_abi.py tests/test_compat*.py"
     # The digests have compared the other types; a test takes half a minute.
-    inside "$pytest -m 'not slow' -k float32 tests/test_operators.py tests/test_edges.py"
+    inside "$pytest -m 'not slow' -k float32 tests/ops/test_operators.py tests/ops/test_edges.py"
 }
 
 inside "cat /etc/debian_version && python3 --version && g++ --version | head -n 1"

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Waiting threads must not spin, because other processes have tests to run.
 PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 # By day a process has one thread, because there is one process for each core. Tests of threads,
-# such as tests/test_simd.py of every operator, ask for more, and by night all tests have them all.
+# such as tests/src/test_simd.py of every operator, ask for more, and by night all tests have all.
 ONE_THREAD = {**PASSIVE, "OMP_NUM_THREADS": "1"}
 PYTEST = ["python", "-m", "pytest", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
 QUICK = [*PYTEST, "-m", "not slow and not night"]
@@ -173,8 +173,12 @@ def torch(session: nox.Session) -> None:
     session.chdir(ROOT)
     session.install("--prefer-binary", "-e", ".[demo,onnx,test,torch]", "setuptools>=70.1")
     session.install("--no-deps", f"mxnet=={MXNET}", "gluoncv==0.10.5")
-    names = ("to_torch", "to_torch_page", "gluoncv_to_torch", "onnx_zoo")
-    files = [f"tests/test_{name}.py" for name in names]
+    files = [
+        "tests/examples/test_gluoncv_to_torch.py",
+        "tests/onnx/test_onnx_zoo.py",
+        "tests/onnx/test_to_torch.py",
+        "tests/pages/test_to_torch_page.py",
+    ]
     session.run(*PYTEST, "-k", "torch", *files, *session.posargs, env=PASSIVE)
 
 

@@ -11,7 +11,7 @@ AVX2.
 
 ``install()`` is called by ``import gluon_roi``, and through gluon_roi.pth if mxnet or gluoncv is
 imported first. GLUON_ROI_COMPAT=0 in the environment disables it. Each patch has a test in
-tests/test_compat_patches.py and a row in docs/compat_reference.md.
+tests/compat/test_compat_patches.py and a row in docs/compat_reference.md.
 """
 
 import builtins

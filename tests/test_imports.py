@@ -32,7 +32,9 @@ NOT_IN_THE_METHOD = {"variants", "distributed", "report", "launch", "provenance"
 
 
 def module(file: Path) -> str:
-    """The name under which a file is imported; one of the tests by its name alone."""
+    """The name under which a file is imported; a file of tests by its name alone."""
+    if TESTS in file.parents and list(file.parent.glob("test_*.py")):
+        return file.stem
     base = TESTS if TESTS in file.parents else ROOT
     parts = file.relative_to(base).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -111,11 +113,8 @@ def test_benchmarks_and_tests_do_not_know_each_other():
     for name in FILES:
         if TESTS in FILES[name].parents and FILES[name].stem not in measuring:
             assert not [imported for imported in imports(name) if "benchmarks" in imported], name
-    of_tests = {file.stem for file in (ROOT / "tests").glob("*.py")} | {
-        "operators",
-        "support",
-        "tests",
-    }
+    of_tests = {file.stem for file in TESTS.rglob("test_*.py")}
+    of_tests |= {"onnx_graphs", "onnx_models", "operators", "support", "tests"}
     for file in (ROOT / "benchmarks").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -47,6 +47,6 @@ endif()
 # The static runtime, so that the library loads without a driver.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
-# ptxas lists the registers of each kernel for tests/test_cuda_build.py.
+# ptxas lists the registers of each kernel for tests/src/test_cuda_build.py.
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xptxas=-v\
 ;-Xcompiler=-Wall,-Wshadow,-ffp-contract=off>")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of MXNet's operators and their equivalents in gluon_roi, with their arguments.
 
-tests/test_switch_table.py compares it with MXNet's own arguments and with docs/switch.md.
+tests/switch/test_switch_table.py compares it with MXNet's own arguments and with docs/switch.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Needs no MXNet:
 
     python -m venv build/runtimes
     build/runtimes/bin/pip install onnxruntime openvino==2026.4.1 'numpy>=2'
-    .venv/bin/python tests/onnx_models.py build/models
+    .venv/bin/python tests/onnx/onnx_models.py build/models
     build/runtimes/bin/python -m testing.onnx_runtimes.check build/models
 
 Prints the largest difference of each model in each runtime, and exits with 1 if one exceeds its

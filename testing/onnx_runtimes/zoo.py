@@ -8,7 +8,7 @@ Prints the table of docs/results/onnx.md, with PyTorch where it is installed: th
 of the outputs from MXNet's, relative to the largest number of each; for detectors, how many
 detections are found again. Detectors are optimized first, because MXNet's own operators are wrong
 on padding rows.
-tests/test_onnx_zoo.py runs the same models.
+tests/onnx/test_onnx_zoo.py runs the same models.
 """
 
 from __future__ import annotations

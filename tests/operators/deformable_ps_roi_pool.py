@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of DeformablePSROIPool without trans; with it, tests/test_deformable.py."""
+"""The row of DeformablePSROIPool without trans; with it, tests/ops/test_deformable.py."""
 
 from __future__ import annotations
 

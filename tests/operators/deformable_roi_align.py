@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of DeformableROIAlign without offset; with it, tests/test_deformable_roi_align.py."""
+"""The row of DeformableROIAlign without offset; with it, tests/ops/test_deformable_roi_align.py."""
 
 from __future__ import annotations
 

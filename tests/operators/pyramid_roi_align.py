@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of PyramidROIAlign on one map; with several, tests/test_pyramid.py."""
+"""The row of PyramidROIAlign on one map; with several, tests/ops/test_pyramid.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from gluon_roi.inference import winograd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "inference")]
 
 from test_inference_random import wrong_networks  # noqa: E402
 

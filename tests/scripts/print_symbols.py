@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the JSON text of each graph of tests/test_graph.py in which a map has many users."""
+"""Prints the JSON text of each graph of test_graph.py in which a map has many users."""
 
 import sys
 from pathlib import Path
 
 import mxnet as mx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "bridge")]
 from operators import OPERATORS  # noqa: E402
 from test_graph import MANY_USERS, Network  # noqa: E402
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requirements of the CUDA kernels, as a table of checks through the C interface.
 
-tests/test_cuda_hostsim.py runs the table on kernels simulated in host memory,
+tests/src/test_cuda_hostsim.py runs the table on kernels simulated in host memory,
 tests/gpu/check_kernels.py on a GPU. Needs neither MXNet nor pytest.
 """
 
