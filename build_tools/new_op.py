@@ -86,21 +86,13 @@ def snake_case(name: str) -> str:
 def insert(text: str, insertion: Insertion, added: str) -> str:
     """The text of a file with the insertion, whose own text is `added`."""
     lines = text.splitlines(keepends=True)
-    place = None
-    for number, line in enumerate(lines):
-        if insertion.before:
-            found = re.match(insertion.before, line) is not None
-        else:
-            found = re.match(insertion.among, line) is not None and line > added
-        if found:
-            place = number
-            break
-        if not insertion.before and re.match(insertion.among, line):
-            last = number
-    if place is None:
-        if insertion.before:
-            raise SystemExit(f"new_op: {insertion.path} has no line {insertion.before!r} any more")
-        place = last + 1
+    pattern = insertion.before or insertion.among
+    places = [number for number, line in enumerate(lines) if re.match(pattern, line)]
+    if not places:
+        raise SystemExit(f"new_op: {insertion.path} has no line {pattern!r} any more")
+    place = places[0]
+    if not insertion.before:  # in the order of the alphabet
+        place = next((number for number in places if lines[number] > added), places[-1] + 1)
     return "".join([*lines[:place], added, *lines[place:]])
 
 

@@ -23,7 +23,7 @@ from .model import PSROIHead
 from .predictor import Predictor
 from .provenance import result_record
 from .report.page import REPORT, check_report_folder, format_score, write_report
-from .variants import DeformablePSROIHead
+from .variants import DeformablePSROIHead, ScrambledHead
 
 PICTURED_IMAGES = 12  # of the detection picture
 PICTURED_ROIS = 8  # of the picture of shifted bins
@@ -79,7 +79,8 @@ def draw(
     pictures.curves(folder, whole_history(stored))
     drawn = ["detections.png", "loss.png", "map.png"]
     net = predictor.detector.net
-    if isinstance(net.head, PSROIHead):
+    # The bins of a scrambled head have no maps of their own.
+    if isinstance(net.head, PSROIHead) and not isinstance(net.head, ScrambledHead):
         cls, objects = roi_pictures.typical_objects(net, test_set, data.spec)
         drawn.append("score_maps.png")
         summary["score_maps"] = roi_pictures.score_maps(folder / drawn[-1], net, *objects[0], cls)

@@ -54,6 +54,18 @@ def prepare(image, about):
     return np.ascontiguousarray(data), np.array([size[0] / width, size[1] / height] * 2, "float32")
 
 
+def find(net, about, picture, thresh):
+    """Rows of class name, score and box in pixels of the picture, best first."""
+    data, factors = prepare(np.asarray(picture), about)
+    ids, scores, boxes = (output[0] for output in net(data)[:3])  # of the first image
+    rows = [
+        {"class": about["classes"][int(kind)], "score": float(score), "box": box.tolist()}
+        for kind, score, box in zip(ids.ravel(), scores.ravel(), boxes / factors)
+        if kind >= 0 and score >= thresh  # an id of -1 is an empty row
+    ]
+    return sorted(rows, key=lambda row: -row["score"])
+
+
 def label(name, kind, has_font):
     """Return the name of a class, or its number if Pillow's own font lacks its characters."""
     in_latin_1 = name.encode("latin-1", "replace").decode("latin-1") == name
@@ -63,26 +75,20 @@ def label(name, kind, has_font):
 def main(model, image, result, thresh, font=None):
     net, about = load(model)
     picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
-    data, factors = prepare(np.asarray(picture), about)
-    ids, scores, boxes = (output[0] for output in net(data)[:3])  # of the first image
-
-    rows, draw, thickness = [], ImageDraw.Draw(picture), max(picture.size) // 300 + 1
+    rows = find(net, about, picture, thresh)
+    draw, thickness = ImageDraw.Draw(picture), max(picture.size) // 300 + 1
     size = 10 * thickness
     text_font = ImageFont.truetype(font, size) if font else ImageFont.load_default(size)
-    for kind, score, box in zip(ids.ravel(), scores.ravel(), boxes / factors):
-        if kind < 0 or score < thresh:  # an id of -1 is an empty row
-            continue
-        name, box = about["classes"][int(kind)], box.tolist()
-        rows.append({"class": name, "score": float(score), "box": box})
-        colour = f"hsl({360 * int(kind) // len(about['classes'])}, 90%, 40%)"
-        x1, y1, x2, y2 = box
+    for row in rows:
+        name, (x1, y1, x2, y2) = row["class"], row["box"]
+        kind = about["classes"].index(name)
+        colour = f"hsl({360 * kind // len(about['classes'])}, 90%, 40%)"
         draw.line([x1, y1, x2, y1, x2, y2, x1, y2, x1, y1], colour, thickness)
         outline = {"stroke_width": thickness // 2 + 1, "stroke_fill": "white"}
-        text = f"{label(name, int(kind), font)} {score:.2f}"
+        text = f"{label(name, kind, font)} {row['score']:.2f}"
         draw.text((x1, y1), text, colour, text_font, **outline)
     result = Path(result)
     picture.save(result.with_suffix(result.suffix or ".png"))
-    rows.sort(key=lambda row: -row["score"])
     text = json.dumps(rows, indent=2, ensure_ascii=False)
     result.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
 

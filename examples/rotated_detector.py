@@ -12,6 +12,7 @@ A box is [cx, cy, w, h, degrees] everywhere: pixels, w >= h, counter-clockwise i
 """
 
 import argparse
+import tempfile
 import time
 from pathlib import Path
 
@@ -418,8 +419,12 @@ def main(folder, result, steps, seed):
     random = np.random.RandomState(seed)
     mx.random.seed(seed)
     if not folder.exists():
-        draw_folder(folder / "train", 300, random)
-        draw_folder(folder / "val", 60, random)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+            drawn = Path(name) / folder.name
+            draw_folder(drawn / "train", 300, random)
+            draw_folder(drawn / "val", 60, random)
+            drawn.rename(folder)  # when it is complete
     (images, labels), (val_images, val_labels) = (load(folder / part) for part in ("train", "val"))
     classes = sorted({str(name) for _, names, _ in labels for name in names})
     labels, val_labels = as_class_ids(labels, classes), as_class_ids(val_labels, classes)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import flask
 import mxnet as mx
-import numpy as np
-from detect import prepare
+from detect import find
 from PIL import Image, ImageOps
 
 import gluon_roi
@@ -43,19 +42,7 @@ def load(prefix, operators):
         gluon_roi.optimize(net, example, inference=True, static_alloc=True)
     net(example)
     mx.nd.waitall()  # no call may run while gunicorn forks
-    return net, about
-
-
-def find(net, about, picture, thresh):
-    """Rows of class name, score and box in pixels of the picture, best first."""
-    data, factors = prepare(np.asarray(picture), about)
-    ids, scores, boxes = (out[0].asnumpy() for out in net(mx.nd.array(data))[:3])
-    rows = [
-        {"class": about["classes"][int(n)], "score": float(score), "box": box.tolist()}
-        for n, score, box in zip(ids.ravel(), scores.ravel(), boxes / factors)
-        if n >= 0 and score >= thresh  # an id of -1 is an empty row
-    ]
-    return sorted(rows, key=lambda row: -row["score"])
+    return lambda data: [output.asnumpy() for output in net(mx.nd.array(data))], about
 
 
 def make_app(prefix, operators, thresh=THRESH):
@@ -72,7 +59,8 @@ def make_app(prefix, operators, thresh=THRESH):
         body = flask.request.get_data()
         try:
             picture = ImageOps.exif_transpose(Image.open(io.BytesIO(body))).convert("RGB")
-        except (OSError, ValueError, Image.DecompressionBombError):
+        # Pillow raises SyntaxError for damaged PNG files, and TypeError for damaged TIFF files.
+        except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError):
             expected = f"expected an image file as the body, got {len(body)} bytes"
             return {"error": f"{expected} that Pillow does not decode"}, 400
         return {"detections": find(net, about, picture, thresh), "worker": os.getpid()}

@@ -118,12 +118,18 @@ def conv_transpose(
     return convolve(data, weight, bias, strides, padding, output_padding, group, dilations)
 
 
-def _padded(data: Tensor, pads: tuple, value: float = 0.0) -> tuple[Tensor, tuple]:
+def _padded(data: Tensor, pads: tuple) -> tuple[Tensor, tuple]:
     """The data, and the padding left for the layer: none where both ends differ."""
     begin, end = pads[: len(pads) // 2], pads[len(pads) // 2 :]
     if begin == end:
         return data, begin
-    return F.pad(data, _from_last(begin, end), value=value), (0,) * len(begin)
+    return F.pad(data, _ends(pads)), (0,) * len(begin)
+
+
+def _ends(pads: tuple) -> list:
+    """The pads of a layer in the order of F.pad."""
+    half = len(pads) // 2
+    return _from_last(pads[:half], pads[half:])
 
 
 def _from_last(begin: Any, end: Any) -> list:
@@ -136,12 +142,12 @@ def max_pool(
     data: Tensor, *, kernel_shape: tuple, strides: tuple, pads: tuple, ceil_mode: int = 0
 ) -> Tensor:
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel_shape) - 1]
-    lowest = torch.finfo(data.dtype).min
-    if any(2 * pad > kernel for pad, kernel in zip(pads, kernel_shape)):  # more than PyTorch allows
-        half = len(pads) // 2
-        data = F.pad(data, _from_last(pads[:half], pads[half:]), value=lowest)
-        return pool(data, kernel_shape, strides, ceil_mode=bool(ceil_mode))
-    data, padding = _padded(data, pads, lowest)
+    half = len(pads) // 2
+    padding: Any = pads[:half]
+    # PyTorch pads both ends alike, by at most half a kernel.
+    is_large = any(2 * pad > kernel for pad, kernel in zip(padding, kernel_shape))
+    if padding != pads[half:] or is_large:
+        data, padding = F.pad(data, _ends(pads), value=torch.finfo(data.dtype).min), 0
     return pool(data, kernel_shape, strides, padding, ceil_mode=bool(ceil_mode))
 
 
@@ -150,10 +156,9 @@ def average_pool(
     data: Tensor, *, kernel_shape: tuple, strides: tuple, pads: tuple, count_include_pad: int = 0
 ) -> Tensor:
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel_shape) - 1]
-    half = len(pads) // 2
     if not any(pads):
         return pool(data, kernel_shape, strides)
-    ends = _from_last(pads[:half], pads[half:])
+    ends = _ends(pads)
     means = pool(F.pad(data, ends), kernel_shape, strides)
     if count_include_pad:
         return means

@@ -128,11 +128,13 @@ def test_four_workers_return_what_one_process_finds(server, serve, prefix):
     assert min(len(rows) for rows in expected) > 2
     health = [request(f"{server}/health") for _ in range(20)]
     assert {one["operators"] for one in health} == {"inference"}
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        request(f"{server}/detect", b"GIF89a, but no image")
-    assert refused.value.code == 400
-    message = "expected an image file as the body, got 20 bytes that Pillow does not decode"
-    assert json.load(refused.value)["error"] == message
+    broken = png(0)[:40] + b"0000" + png(0)[44:]  # Pillow raises SyntaxError
+    for body in (b"GIF89a, but no image", broken):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            request(f"{server}/detect", body)
+        assert refused.value.code == 400
+        message = f"expected an image file as the body, got {len(body)} bytes that Pillow does"
+        assert json.load(refused.value)["error"] == f"{message} not decode"
 
 
 def test_the_page_compares_the_three_networks(serve, prefix, capsys, monkeypatch):
