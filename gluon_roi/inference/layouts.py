@@ -28,7 +28,7 @@ _DEPTHWISE_MAP, _DEPTHWISE_OUTPUT = 400.0, 1.0
 _CHANGE, _LARGE_CHANGE, _LARGE = 0.8, 2.3, 1 << 20
 #: By how much longer MXNet's operators take for a number in MXNet's layout.
 _SLOWER_IN_MXNETS_LAYOUT = {"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6}
-#: For 12 classifiers at 224 x 224, the estimates' ratio is within a tenth of the measured one, but
+#: For 11 classifiers at 224 x 224, the estimates' ratio is within a tenth of the measured one, but
 #: for DenseNet. Where they are this close, MXNet's layout is chosen: it spares second copies.
 _TIE = 1.05
 #: Lanes of a block of GemmConvolution.
