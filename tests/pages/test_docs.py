@@ -182,6 +182,8 @@ def test_commands_exist(page):
                 assert importlib.util.find_spec(name), line
             elif name.endswith(".py") and "/" in name:
                 assert (ROOT / name).is_file(), line
+    for module in re.findall(r"`[^`]*\bpython3? -m ([\w.]+)", (ROOT / page).read_text()):
+        assert importlib.util.find_spec(module), module
 
 
 @pytest.mark.parametrize(
