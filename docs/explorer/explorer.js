@@ -20,6 +20,8 @@ const HINTS = {
   group_size: 'maps per axis',
   part_size: 'offsets per axis',
   trans_std: 'factor of the offsets',
+  gamma: 'factor of the offsets',
+  mode: 'of the samples of a bin',
 };
 // Each as a function here and in NumPy, with equal results.
 const PATTERNS = {
@@ -197,7 +199,8 @@ const initial = () => ({
   theta: 30,  // for the next rotated box
   scale: 1,  // the last spatial_scale that was a number above 0
   values: { pooled_size: [3, 3], spatial_scale: '1', sampling_ratio: 2, trans_std: 0.1 },
-  trans: {},  // 'y,x' of a part -> offset [x, y]
+  offsets: {},  // 'y,x' of a part -> offset [x, y]
+  factors: {},  // 'y,x' of a bin -> its element of mask
   bin: [1, 1],
   pattern: 'hills',
   numbering: 'values',
@@ -209,7 +212,9 @@ let kernels = null, view = null;
 const operator = () => kernels.operators.get(state.operator);
 const declares = (name) => operator().params.some((param) => param.name === name);
 const turns = () => operator().coordinates === 5;
-const moves = () => operator().inputs.some((input) => input.name === 'trans');
+const takes = (name) => operator().inputs.some((input) => input.name === name);
+// The input with the offsets; undefined for an operator without.
+const offsetInput = () => ['trans', 'offset'].find(takes);
 const coordinates = () => turns() ? ['cx', 'cy', 'w', 'h', 'theta'] : ['x1', 'y1', 'x2', 'y2'];
 const tidy = (value) => Number(value.toFixed(4));
 
@@ -271,24 +276,43 @@ const partsOf = (values) => values.part_size || values.pooled_size;
 // The part whose offset moves bin (p, q).
 const partOf = (values, p, q) => [p, q].map((index, axis) =>
   Math.floor(index * partsOf(values)[axis] / values.pooled_size[axis]));
-const offsetOf = (values, p, q) => state.trans[partOf(values, p, q)] || [0, 0];
+const offsetOf = (values, p, q) => state.offsets[partOf(values, p, q)] || [0, 0];
+const factorOf = (p, q) => state.factors[[p, q]] ?? 1;
+// What an offset is multiplied by, besides the size of the box.
+const strengthOf = (values) => offsetInput() === 'trans' ? values.trans_std : values.gamma;
 
 // The offsets of parts that there are with these values: { y, x, offset }.
 function offsetsOf(values) {
   const [rows, columns] = partsOf(values);
-  return Object.entries(state.trans).map(([part, offset]) => {
+  return Object.entries(state.offsets).map(([part, offset]) => {
     const [y, x] = part.split(',').map(Number);
     return { y, x, offset };
   }).filter(({ y, x }) => y < rows && x < columns);
 }
 
-function transOf(values) {
-  const [rows, columns] = partsOf(values);
-  const trans = new Float32Array(2 * rows * columns);
+// The factors other than 1 of bins that there are with these values: { y, x, factor }.
+function factorsOf({ pooled_size: [rows, columns] }) {
+  if (!takes('mask')) return [];
+  return Object.entries(state.factors).map(([bin, factor]) => {
+    const [y, x] = bin.split(',').map(Number);
+    return { y, x, factor };
+  }).filter(({ y, x, factor }) => y < rows && x < columns && factor !== 1);
+}
+
+// The arrays of offsets and, if a factor is not 1, of factors.
+function offsetInputs(values) {
+  const [rows, columns] = partsOf(values), offsets = new Float32Array(2 * rows * columns);
   for (const { y, x, offset } of offsetsOf(values)) {
-    offset.forEach((value, axis) => { trans[(axis * rows + y) * columns + x] = value; });
+    offset.forEach((value, axis) => { offsets[(axis * rows + y) * columns + x] = value; });
   }
-  return { shape: [1, 2, rows, columns], values: trans };
+  const inputs = [{ shape: [1, 2, rows, columns], values: offsets }];
+  const factors = factorsOf(values);
+  if (factors.length) {
+    const mask = new Float32Array(rows * columns).fill(1);
+    for (const { y, x, factor } of factors) mask[y * columns + x] = factor;
+    inputs.push({ shape: [1, 1, rows, columns], values: mask });
+  }
+  return inputs;
 }
 
 // Everything that is drawn.
@@ -308,15 +332,15 @@ function compute() {
   for (let channel = 0; channel < channels; ++channel) data.set(mapOf(channel), channel * CELLS);
   const rois = { shape: [1, op.coordinates + 1], values: [0, ...state.rois] };
   const inputs = [{ shape: [1, channels, HEIGHT, WIDTH], values: data }, rois];
-  if (moves()) inputs.push(transOf(values));
+  if (offsetInput()) inputs.push(...offsetInputs(values));
   const shape = [1, 1, P, Q];
   const out = kernels.forward(op, values, inputs, shape);
 
   const grid = gridOf(op, values, state.rois);
-  // An operator without a grid and without score maps is a maximum, whose gradient is that of one
-  // cell. Maps of a single 1 tell which cells a bin reads.
+  // An operator without a grid and without score maps is a maximum. The gradient of a maximum is
+  // that of one cell, or of one sample. Maps of a single 1 tell which cells a bin reads.
   let read = null;
-  if (!grid && channels === 1) {
+  if ((!grid && channels === 1) || values.mode === 'max') {
     const single = new Float32Array(CELLS * CELLS);
     for (let cell = 0; cell < CELLS; ++cell) single[cell * CELLS + cell] = 1;
     const probe = { shape: [1, CELLS, HEIGHT, WIDTH], values: single };
@@ -352,8 +376,8 @@ function place(bin, values, grid) {
     bin.corners = cells.length ? [[left, top], [right, top], [right, bottom], [left, bottom]] : [];
     return;
   }
-  const shift = moves() ? offsetOf(values, p, q).map((offset, axis) =>
-    offset * values.trans_std * grid.size[axis]) : [0, 0];
+  const shift = offsetInput() ? offsetOf(values, p, q).map((offset, axis) =>
+    offset * strengthOf(values) * grid.size[axis]) : [0, 0];
   const at = (x, y) => grid.place(x, y).map((value, axis) => value + shift[axis] + 0.5);
   bin.corners = [at(q, p), at(q + 1, p), at(q + 1, p + 1), at(q, p + 1)];
   if (!grid.samples) return;
@@ -367,6 +391,30 @@ function place(bin, values, grid) {
       bin.samples.push({ x, y, inside });
     }
   }
+  if (bin.maximum) markLargest(bin);
+}
+
+// The place of a maximum of samples: the mean of the cells, by the weights that the sample has.
+function largestOf({ cells, weights }) {
+  const place = [0, 0];
+  for (const cell of cells) {
+    place[0] += weights[cell] * (cell % WIDTH);
+    place[1] += weights[cell] * Math.floor(cell / WIDTH);
+  }
+  return place;
+}
+
+// Samples past the centre of a border cell have the value there, and the first of them counts.
+function markLargest(bin) {
+  const largest = largestOf(bin);
+  let near = Infinity, found = null;
+  for (const sample of bin.samples.filter(({ inside }) => inside)) {
+    const away = [[sample.x, WIDTH], [sample.y, HEIGHT]].map(([value, size], axis) =>
+      Math.min(Math.max(value - 0.5, 0), size - 1) - largest[axis]);
+    const far = Math.hypot(...away);
+    if (far < near - 1e-4) [near, found] = [far, sample];
+  }
+  if (found) found.largest = true;
 }
 
 // ---- Drawing ------------------------------------------------------------------------------------
@@ -424,9 +472,10 @@ function drawBins(chosen) {
   for (const bin of [...view.bins.filter((bin) => bin !== chosen), chosen]) {
     const marked = bin === chosen ? 'explorer-chosen' : '';
     outlines.push(element('polygon', { points: points(bin.corners), class: marked }));
-    for (const { x, y, inside } of bin.samples) {
-      const r = bin === chosen ? 0.12 : 0.08;
-      const kind = `${marked} ${inside ? '' : 'explorer-outside'}`.trim();
+    for (const { x, y, inside, largest } of bin.samples) {
+      const r = (bin === chosen ? 0.12 : 0.08) + (largest ? 0.06 : 0);
+      const kind = [marked, inside ? '' : 'explorer-outside', largest ? 'explorer-largest' : '']
+        .filter(Boolean).join(' ');
       samples.push(element('circle', { cx: tidy(x), cy: tidy(y), r, class: kind,
         'data-bin': `${bin.p},${bin.q}` }));
     }
@@ -450,7 +499,7 @@ function handles() {
     list.unshift({ kind: 'turn', ...at(0, -h / 2 - away), from: at(0, -h / 2) });
   }
   const bin = view && chosenBin();
-  if (moves() && bin && bin.corners.length) {
+  if (offsetInput() && bin && bin.corners.length) {
     const [begin, end] = [bin.corners[0], bin.corners[2]];
     list.unshift({ kind: 'offset', x: (begin[0] + end[0]) / 2, y: (begin[1] + end[1]) / 2 });
   }
@@ -504,6 +553,12 @@ function describe(bin) {
   const { cells, weights } = bin;
   let text = `Bin (${bin.p}, ${bin.q}) is ${short(bin.value, 6)}: `;
   if (!cells.length) return `${text}it reads no cell.`;
+  if (bin.maximum && view.grid) {
+    const count = view.grid.samples[0] * view.grid.samples[1];
+    const [x, y] = largestOf(bin).map((value) => short(value, 4));
+    return `${text}the largest of ${plural(count, 'sample')}, ` +
+      `which read ${plural(cells.length, 'cell')}, found at column ${x}, row ${y}.`;
+  }
   if (bin.maximum) {
     const cell = weights.findIndex((weight) => weight);
     return `${text}the maximum of ${plural(cells.length, 'cell')}, ` +
@@ -517,6 +572,9 @@ function describe(bin) {
   } else {
     text += view.grid ? 'the mean of the surface over ' : 'the mean of ';
     text += plural(cells.length, 'cell');
+  }
+  if (takes('mask') && factorOf(bin.p, bin.q) !== 1) {
+    text += `, times ${short(factorOf(bin.p, bin.q))}`;
   }
   if (view.channels > 1) text += ` of score map ${bin.channel}`;
   const range = low === high ? `${short(low)}` : `${short(low, 3)} to ${short(high, 3)}`;
@@ -537,15 +595,22 @@ function python() {
   const names = coordinates().join(', ');
   lines.push(`rois = mx.nd.array([[0, ${state.rois.join(', ')}]])  # image 0; ${names}`);
   const call = ['data', 'rois'];
-  if (moves()) {
+  const moved = offsetInput();
+  if (moved) {
     const [rows, columns] = partsOf(values);
-    lines.push(`trans = mx.nd.zeros((1, 2, ${rows}, ${columns}))`);
+    lines.push(`${moved} = mx.nd.zeros((1, 2, ${rows}, ${columns}))`);
     for (const { y, x, offset } of offsetsOf(values)) {
       offset.forEach((value, axis) => {
-        if (value) lines.push(`trans[0, ${axis}, ${y}, ${x}] = ${value}`);
+        if (value) lines.push(`${moved}[0, ${axis}, ${y}, ${x}] = ${value}`);
       });
     }
-    call.push('trans');
+    call.push(moved);
+    const factors = factorsOf(values);
+    if (factors.length) {
+      lines.push(`mask = mx.nd.ones((1, 1, ${rows}, ${columns}))`);
+      for (const { y, x, factor } of factors) lines.push(`mask[0, 0, ${y}, ${x}] = ${factor}`);
+      call.push('mask');
+    }
   }
   for (const { name, kind, default: text } of op.params) {
     const value = values[name];
@@ -682,18 +747,24 @@ function fillForm() {
   }));
   const rows = operator().params.filter(({ name }) => !HIDDEN.includes(name))
     .map((param) => row(param.name, param.name, inputsOf(param)));
-  if (moves()) {
-    for (const axis of [0, 1]) {
-      const label = `offset ${'xy'[axis]} of bin`;
-      const input = element('input',
-        { type: 'range', min: -3, max: 3, step: 0.1, 'data-axis': axis });
-      input.addEventListener('input', () => {
+  const slider = (name, label, attributes, change) => {
+    const input = element('input', { type: 'range', step: 0.1, ...attributes });
+    input.addEventListener('input', () => change(input.valueAsNumber));
+    rows.push(row(name, label, [element('output'), input]));
+  };
+  for (const axis of offsetInput() ? [0, 1] : []) {
+    slider(`offset${axis}`, `offset ${'xy'[axis]} of bin`,
+      { min: -3, max: 3, 'data-axis': axis }, (value) => {
         const offset = [...chosenOffset()];
-        offset[axis] = input.valueAsNumber;
+        offset[axis] = value;
         setOffset(offset);
       });
-      rows.push(row(`trans${axis}`, label, [element('output'), input]));
-    }
+  }
+  if (takes('mask')) {
+    slider('mask', 'mask of bin', { min: 0, max: 2, 'data-mask': '' }, (value) => {
+      state.factors[state.bin] = value;
+      schedule();
+    });
   }
   find('arguments').replaceChildren(...rows);
   find('operator').value = state.operator;
@@ -708,7 +779,8 @@ function chosenOffset() {
 
 function setOffset(offset) {
   if (!view) return;
-  state.trans[partOf(view.values, ...state.bin)] = offset.map((value) => Number(value.toFixed(2)));
+  const part = partOf(view.values, ...state.bin);
+  state.offsets[part] = offset.map((value) => Number(value.toFixed(2)));
   schedule();
 }
 
@@ -723,6 +795,10 @@ function fillNumbers() {
   }
   for (const input of find('arguments').querySelectorAll('[data-axis]')) {
     input.value = chosenOffset()[input.dataset.axis];
+    input.previousSibling.value = input.value;
+  }
+  for (const input of find('arguments').querySelectorAll('[data-mask]')) {
+    input.value = factorOf(...state.bin);
     input.previousSibling.value = input.value;
   }
 }
@@ -820,10 +896,10 @@ function watchMap() {
       const angle = Math.atan2(x * scale - now.x, y * scale - now.y) * 180 / Math.PI;
       state.rois[4] = Math.round(angle);
     } else if (held.kind === 'offset') {
-      const std = view ? view.values.trans_std : 0;
-      if (std) {
+      const strength = view ? strengthOf(view.values) : 0;
+      if (strength) {
         setOffset([dx, dy].map((value, axis) =>
-          drag.offset[axis] + value / view.grid.size[axis] / std));
+          drag.offset[axis] + value / view.grid.size[axis] / strength));
       }
     } else spanBox(drag.fixed, now.x, now.y);
     schedule();
@@ -891,10 +967,13 @@ function keepInAddress() {
     const value = state.values[name];
     if (!HIDDEN.includes(name) && value !== undefined && value !== null) words.push([name, value]);
   }
-  if (moves()) {
-    for (const [part, offset] of Object.entries(state.trans)) {
-      words.push(['trans', [part, ...offset]]);
+  if (offsetInput()) {
+    for (const [part, offset] of Object.entries(state.offsets)) {
+      words.push([offsetInput(), [part, ...offset]]);
     }
+  }
+  if (takes('mask')) {
+    for (const [bin, factor] of Object.entries(state.factors)) words.push(['mask', [bin, factor]]);
   }
   words.push(['bin', state.bin]);
   for (const name of ['pattern', 'numbering', 'colouring']) words.push([name, state[name]]);
@@ -924,9 +1003,13 @@ function readAddress() {
     else state.values[name] = kind === 'size' ? [...numbers(text), NaN].slice(0, 2) : Number(text);
   }
   state.scale = scaleOf(state.values.spatial_scale) > 0 ? scaleOf(state.values.spatial_scale) : 1;
-  for (const text of words.getAll('trans')) {
+  for (const text of words.getAll(offsetInput())) {
     const [y, x, ...offset] = numbers(text);
-    if (offset.length === 2 && offset.every(Number.isFinite)) state.trans[[y, x]] = offset;
+    if (offset.length === 2 && offset.every(Number.isFinite)) state.offsets[[y, x]] = offset;
+  }
+  for (const text of words.getAll('mask')) {
+    const [y, x, factor] = numbers(text);
+    if (Number.isFinite(factor)) state.factors[[y, x]] = factor;
   }
   const bin = numbers(words.get('bin') || '');
   if (bin.length === 2 && bin.every((index) => index >= 0)) state.bin = bin.map(Math.floor);

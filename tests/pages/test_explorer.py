@@ -44,6 +44,9 @@ VIEWS = [
     "op=ROIAlign&spatial_scale=1/16&box=36.8,25.6,182.4,163.2&aligned=true&pattern=checks",
     "op=ROIAlign&spatial_scale=0.3&box=3,4,50,33",
     "op=ROIAlign&aligned=true&box=9,9,3,4&bin=1,0",
+    "op=ROIAlign&mode=max",
+    "op=ROIAlign&mode=max&aligned=true&sampling_ratio=0&box=-3,-2,14,12.5&pattern=ramp&bin=0,0",
+    "op=ROIAlign&mode=max&sampling_ratio=3&box=9.5,7.5,30,20&pooled_size=2,4&pattern=checks",
     "op=PSROIPool&convention=torchvision&box=4,3,16,12",
     "op=PSROIPool&group_size=2,3&pooled_size=4,6&pattern=ramp",
     "op=PSROIAlign&aligned=false&sampling_ratio=-1&pooled_size=2,3",
@@ -52,6 +55,9 @@ VIEWS = [
     "op=DeformablePSROIPool&trans=1,1,0.7,-1.3&trans=0,2,2.5,-0.4&trans_std=0.2&sample_per_part=3",
     "op=DeformablePSROIPool&pooled_size=4,5&part_size=2,3&group_size=1,1&trans=1,2,-1.1,0.3&bin=3,4",
     "op=DeformablePSROIPool&spatial_scale=1/16&box=-20.5,2.5,190,170&bin=0,0",
+    "op=DeformableROIAlign&offset=1,1,0.7,-1.3&offset=0,2,2.5,-0.4&gamma=0.2&sampling_ratio=3",
+    "op=DeformableROIAlign&aligned=false&sampling_ratio=0&pooled_size=2,4&offset=1,3,-2,1&bin=1,3",
+    "op=DeformableROIAlign&mask=1,1,0.5&mask=0,0,0&offset=0,1,-3,0&mask=9,9,2&pattern=ramp",
 ]
 #: Runs in the page: what it shows.
 SHOWN = """(() => {
@@ -164,6 +170,7 @@ def test_page_equals_library(explorer, view):
     name, bins = shown["operator"], out.shape[2:]
     assert view.startswith(f"op={name}")
 
+    is_maximum = name == "ROIPool" or "mode=max" in view
     # The weights of the chosen bin are its gradient, of one map. A maximum reads others as well.
     p, q = map(int, shown["chosen"][0].split(","))
     assert f"&bin={p},{q}" in view or [p, q] == [min(1, count - 1) for count in bins]
@@ -177,10 +184,10 @@ def test_page_equals_library(explorer, view):
     assert gradient.any(axis=(1, 2)).sum() <= 1
     assert weights.tobytes() == gradient.sum(axis=0).tobytes()
     read = len(shown["cells"])
-    assert name == "ROIPool" or read == np.count_nonzero(weights)
+    assert is_maximum or read == np.count_nonzero(weights)
     assert f"{read} cell" in shown["about"] or "no cell" in shown["about"] and not read
 
-    # The mean of the samples is the value.
+    # The mean or the maximum of the samples is the value.
     data, reach = names["data"].asnumpy()[0], 0.5 if name == "DeformablePSROIPool" else 1
     groups = (1, 1) if len(data) == 1 else (4, 6) if len(data) == 24 else bins
     groups = (2, 3) if len(data) == 6 and "group_size" in view else groups
@@ -197,7 +204,14 @@ def test_page_equals_library(explorer, view):
             assert ("explorer-outside" in drawn) == (one is None)
         there = [one for one in found if one is not None]
         count = len(there) if name == "DeformablePSROIPool" else len(found)
-        assert sum(there) / max(count, 1) == pytest.approx(shown["values"][index], abs=3e-3)
+        value = sum(there) / max(count, 1)
+        if "mask" in names:
+            value *= names["mask"][0, 0, p, q].asscalar()
+        if "mode=max" in view:
+            value = max(0 if one is None else one for one in found)
+            largest = [one for (*_, drawn), one in zip(places, found) if "largest" in drawn]
+            assert largest == [pytest.approx(value, abs=3e-3)] * bool(there)
+        assert value == pytest.approx(shown["values"][index], abs=3e-3)
 
 
 def test_mouse(explorer):
@@ -222,10 +236,14 @@ def test_mouse(explorer):
     assert explorer.shown()["box"] == [7.5, 5.5, 7, 5, 90]
 
 
-def test_offset_of_a_bin(explorer):
-    before = explorer.show("op=DeformablePSROIPool&box=3,3,11,8&bin=1,1")
+@pytest.mark.parametrize(
+    "name, centre", [("DeformablePSROIPool", (7.5, 6)), ("DeformableROIAlign", (7, 5.5))]
+)
+def test_offset_of_a_bin(explorer, name, centre):
+    before = explorer.show(f"op={name}&box=3,3,11,8&bin=1,1")
     assert before["trans"] == 2
-    explorer.drag(*(explorer.place(*place) for place in [(7.5, 6), (8, 6.2), (8.6, 6.4)]))
+    places = np.add(centre, [(0, 0), (0.5, 0.2), (1.1, 0.4)])
+    explorer.drag(*(explorer.place(*place) for place in places))
     after = explorer.shown()
     for (bin_before, *begin, _), (_, *end, _) in zip(before["samples"], after["samples"]):
         moved = np.float64(end) - np.float64(begin)
@@ -234,6 +252,19 @@ def test_offset_of_a_bin(explorer):
     assert after["box"] == [3, 3, 11, 8]
     names, call = program_of(after)
     assert np.float32(after["values"]).tobytes() == eval(call, names).asnumpy().tobytes()
+
+
+def test_mask_of_a_bin(explorer):
+    before = explorer.show("op=DeformableROIAlign&box=3,3,11,8&bin=1,1")
+    assert "mask" not in before["python"]
+    explorer.run("document.querySelector('[data-mask]').focus()")
+    for _ in range(5):
+        explorer.press("ArrowLeft", 37)
+    after = explorer.shown()
+    names, call = program_of(after)
+    assert names["mask"][0, 0, 1, 1].asscalar() == 0.5 and names["mask"].sum().asscalar() == 8.5
+    assert np.float32(after["values"]).tobytes() == eval(call, names).asnumpy().tobytes()
+    assert after["values"][4] == before["values"][4] / 2 and ", times 0.5" in after["about"]
 
 
 def test_keyboard(explorer):
