@@ -2,9 +2,9 @@
 # make demo   everything from scratch: environment, build, data, training, evaluation, pictures
 # make test   everything from scratch: environment, build, the tests of what the package claims
 #
-# make test-all  the tests of make test, and those that take long (CONTRIBUTING.md lists them)
+# make test-all  the tests of make test, and slow ones (CONTRIBUTING.md lists them)
 # make check  the quick half of the tests
-# make checks what .ci/run runs: test, lint, pages, cross, wheels; ARGS='-t night' what takes long
+# make checks what .ci/run runs: test, lint, pages, cross, wheels; ARGS='-t night': the slow checks
 # make matrix the quick half on every Python found, each with its oldest and its newest NumPy
 # make sanitize  random hostile calls under ASan, UBSan and TSan; make soak: memory over many calls
 # make debug  the library for a debugger, into build/debug/ (docs/reliability.md says how to load it);
@@ -12,8 +12,9 @@
 # make new-op NAME=MyOp  the files of a new operator, as stubs (CONTRIBUTING.md)
 # make cross  the library for 64-bit Arm, compared with this machine's under qemu-user
 # make docs   the site, into build/docs/; make pages: without its explorer, for the checks
-# make wheel  an sdist and a wheel for every Python, into dist/, for 64-bit Arm as well if it can;
-#             make wheels: checks them, with one Python; make check-dist: with every way to install
+# make wheel  an sdist and a wheel for every Python, into dist/; also for 64-bit Arm if its cross
+#             compiler is installed. make wheels checks them with one Python, make check-dist with
+#             every way to install them
 #
 # build_tools/noxfile.py has the checks; this file builds what they need.
 #
@@ -31,18 +32,18 @@ NOX := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nox -f build_tools/noxfile.py
 demo: build
 	$(BIN)/python -m demo_rfcn demo $(ARGS)
 
-# First the builds that the tests use, two at a time, because the last files of each leave a core idle.
+# Builds that the tests use: two at a time, because the last files of each build leave a core idle.
 VARIANTS := debug hostsim
 test-all: $(VENV)/runtimes
 test-all: VARIANTS += hostsim-asan asan tsan $(shell command -v $${EMXX:-em++} > /dev/null && echo wasm)
 variants: build
 	@printf '%s\n' $(VARIANTS) | xargs -P 2 -n 1 $(PRESETS)
 
-# What is pushed is tested with the library of the wheel, so that it is compiled once. (With ARGS,
-# such as '-t night', it is that of `make build`.)
+# Checks test the wheel's library, so that it is compiled once; with ARGS, such as '-t night', the
+# library of `make build`.
 wheels checks: export GLUON_ROI_VARIANT ?= $(if $(ARGS),,wheel)
 
-# A check by its name.
+# Each check is a target.
 test test-all: variants
 check lint analyze pages docs: build
 wheels check-dist: wheel

@@ -27,8 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 
-# mxnet comes first, found by the hook where it is needed. Numbers in a sentence come from
-# libstdc++'s streams, which are not those of the build.
+# mxnet comes first, found by the hook where it is needed. Numbers in an error's sentence come from
+# the streams of the installed libstdc++, not of the one that the library was built with.
 ERROR = """
 import mxnet as mx, gluon_roi
 try:

@@ -5,8 +5,8 @@
 #     build_tools/fresh_debian.sh [--arch arm64] trixie|forky FOLDER [command ...]
 #
 # For root, with debootstrap. FOLDER gets the Debian, with only the packages that README.md names.
-# It is kept: another call reuses it and clones again. Mirror, certificates and pip's settings are
-# those of this machine.
+# It is kept: another call reuses it and clones again. It gets this machine's mirror, certificates
+# and pip settings.
 #
 # --arch arm64 runs under qemu-user-static, some 20 times slower: the wheel comes from this machine
 # (`make wheel` of the same commit), and only some of the tests run.

@@ -3,7 +3,7 @@
 // nothing newer than manylinux_2_28. auditwheel reports new requirements of future versions.
 //
 // The compiler of the package ziglang can target glibc 2.28, but it is clang without OpenMP, whose
-// threads would be a second set beside those of MXNet's libgomp. A container would need Docker on
+// threads would be a second set next to MXNet's libgomp. A container would need Docker on
 // every machine that makes a wheel, and an image from another place than the package registry.
 #pragma once
 
@@ -25,8 +25,8 @@
 #include <exception>
 #include <new>
 
-// The member functions of strings and string streams are compiled into the library. Those of
-// streams and locales are not, because each of their ids must exist only once in a process. (This
+// The member functions of strings and string streams are compiled into the library. Streams and
+// locales are not, because each of their ids must exist only once in a process. (This
 // comes after <new>, which includes the header that sets the macros.)
 #undef _GLIBCXX_EXTERN_TEMPLATE
 #define _GLIBCXX_EXTERN_TEMPLATE 0

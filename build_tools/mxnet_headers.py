@@ -3,7 +3,7 @@
 
     python build_tools/mxnet_headers.py FOLDER
 
-They are those of the installed mxnet, else of its wheel. With a copy, nothing is compiled again
+They come from the installed mxnet, or else from its wheel. With a copy, nothing is compiled again
 when mxnet is installed after gluon_roi.
 """
 

@@ -2,13 +2,13 @@
 """The checks of this repository: the one list that Makefile, .ci/run and the workflows call.
 
     make test ARGS='-k onnx'      a check by its name; ARGS go to it
-    make checks                   those with the tag `push`, as .ci/run and each push run them
-    make checks ARGS='-t night'   those that take long, before a release and every night
+    make checks                   the checks with the tag `push`, which .ci/run and every push run
+    make checks ARGS='-t night'   the slow checks, run every night and before a release
 
-All but `matrix` and `torch` run in .venv, and the Makefile builds what they need. `matrix` runs the
-quick half of the tests on every Python found, with its oldest and its newest NumPy, and on the
-newest Python with the MXNets before 1.9.1; ARGS are such as '--python 3.8 3.14' or '--tags
-extremes'. `torch` runs the tests that need PyTorch. Their environments are kept in .venv-matrix/,
+All checks but `matrix` and `torch` run in .venv, and the Makefile builds what they need. `matrix`
+runs the quick half of the tests on every Python found, with its oldest and its newest NumPy, and on
+the newest Python with the MXNets before 1.9.1; ARGS may be '--python 3.8 3.14' or '--tags
+extremes'. `torch` runs the tests that need PyTorch. Both keep their environments in .venv-matrix/,
 and docs/results/compat.md has the summary of `matrix`.
 """
 
@@ -24,10 +24,10 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).resolve().parent.parent
-# Waiting threads must not spin, because other processes have tests to run.
+# Waiting threads must not spin, because other processes run tests on the same cores.
 PASSIVE = {"OMP_WAIT_POLICY": "passive"}
-# By day a process has one thread, because there is one process for each core. Tests of threads,
-# such as tests/src/test_simd.py of every operator, ask for more, and by night all tests have all.
+# `test` gives a process one thread, because there is a process for each core. Tests of threads,
+# such as tests/src/test_simd.py, ask for more. `test-all` leaves each process all threads.
 ONE_THREAD = {**PASSIVE, "OMP_NUM_THREADS": "1"}
 PYTEST = ["python", "-m", "pytest", "-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
 QUICK = [*PYTEST, "-m", "not slow and not night"]
@@ -42,14 +42,14 @@ here = functools.partial(nox.session, venv_backend="none")
 
 @here(tags=["push"])
 def test(session: nox.Session) -> None:
-    """What the package claims."""
+    """Run the tests of what the package claims."""
     session.chdir(ROOT)
     session.run(*PYTEST, "-m", "not night", *session.posargs, env=ONE_THREAD)
 
 
 @here(name="test-all", tags=["night"])
 def test_all(session: nox.Session) -> None:
-    """All tests."""
+    """Run all tests."""
     session.chdir(ROOT)
     if not session.posargs:
         session.notify("torch")
@@ -58,14 +58,14 @@ def test_all(session: nox.Session) -> None:
 
 @here()
 def check(session: nox.Session) -> None:
-    """The quick half of the tests."""
+    """Run the quick half of the tests."""
     session.chdir(ROOT)
     session.run(*QUICK, *session.posargs, env=PASSIVE)
 
 
 @here(tags=["push"])
 def lint(session: nox.Session) -> None:
-    """Warnings of what was compiled here, then the linters that pyproject.toml pins."""
+    """Fail on warnings of earlier builds, then run the linters that pyproject.toml pins."""
     session.chdir(ROOT)
     logs = [log for log in Path("build").rglob("*.o.log") if "warning" in log.read_text()]
     if logs:
@@ -76,13 +76,13 @@ def lint(session: nox.Session) -> None:
     session.run("clang-format", "--dry-run", "--Werror", *listed.split())
     session.run("mypy")
     session.run("codespell")
-    # The analyzer takes most of the time (`analyze`).
+    # The analyzer takes most of the time; `analyze` runs it.
     run_clang_tidy(session, "--checks=-clang-analyzer-*")
 
 
 @here(tags=["night"])
 def analyze(session: nox.Session) -> None:
-    """clang-tidy with clang's analyzer."""
+    """Run clang-tidy with clang's analyzer."""
     session.chdir(ROOT)
     run_clang_tidy(session)
 
@@ -99,14 +99,14 @@ def run_clang_tidy(session: nox.Session, *options: str) -> None:
 
 @here(tags=["push"])
 def pages(session: nox.Session) -> None:
-    """The site without the explorer, whose kernels take minutes to compile."""
+    """Build the site without the explorer, whose kernels take minutes to compile."""
     session.chdir(ROOT)
     session.run("python", "build_tools/build_docs.py", "--without-explorer")
 
 
 @here(tags=["night"])
 def docs(session: nox.Session) -> None:
-    """The site, whose pages are opened in Chromium if it is installed."""
+    """Build the site, and open its pages in Chromium if it is installed."""
     session.chdir(ROOT)
     checked = ["--check"] if shutil.which("chromium") else []
     session.run("python", "build_tools/build_docs.py", *(session.posargs or checked))
@@ -114,7 +114,7 @@ def docs(session: nox.Session) -> None:
 
 @here(tags=["push"])
 def cross(session: nox.Session) -> None:
-    """The library for 64-bit Arm, compared with this machine's under qemu-user."""
+    """Compare the library for 64-bit Arm, under qemu-user, with this machine's."""
     session.chdir(ROOT)
     if "CROSS_CXX" not in os.environ and not shutil.which("aarch64-linux-gnu-g++"):
         session.skip("g++-aarch64-linux-gnu is not installed")
@@ -123,21 +123,21 @@ def cross(session: nox.Session) -> None:
 
 @here(tags=["push"])
 def wheels(session: nox.Session) -> None:
-    """The files of the wheels and the sdist, and the wheel with the oldest Python found."""
+    """Check the files of wheels and sdist, and the wheel with the oldest Python found."""
     session.chdir(ROOT)
     session.run("python", "build_tools/check_dist.py", "--only", "oldest")
 
 
 @here(name="check-dist", tags=["night"])
 def check_dist(session: nox.Session) -> None:
-    """The same with each way to install them, and the lines of README.md."""
+    """Do the same with each way to install them, and run the lines of README.md."""
     session.chdir(ROOT)
     session.run("python", "build_tools/check_dist.py", *session.posargs)
 
 
 # ---- Other Pythons, NumPys and MXNets ------------------------------------------------------------
 
-# The first with wheels, but not before 1.23. A Python that is not here has its newest only.
+# The oldest NumPy with wheels, from 1.23 on. Other Pythons are tested with their newest NumPy only.
 OLDEST_NUMPY = {
     **dict.fromkeys(("3.8", "3.9", "3.10", "3.11"), "==1.23.5"),
     "3.12": "==1.26.0",
@@ -158,8 +158,8 @@ pairs = [
     for numpy in dict.fromkeys(("", OLDEST_NUMPY.get(version, "")))
 ]
 older = [(versions[0], "", mxnet) for mxnet in OLDER_MXNETS]
-# `make test` has run all tests on this Python, with the newest NumPy. Of the older MXNets the last
-# is enough: the other one has the library API of 1.9.1.
+# `make test` has run all tests on this Python, with the newest NumPy. MXNet 1.8.0 stands for both
+# older MXNets: 1.9.0 has the library API of 1.9.1.
 this = ".".join(map(str, sys.version_info[:2])), "", MXNET
 extremes = [each for each in (pairs[0], pairs[-1], older[-1]) if each != this]
 rows = [
@@ -169,7 +169,7 @@ rows = [
 
 @nox.session(tags=["night"])
 def torch(session: nox.Session) -> None:
-    """What needs PyTorch, whose packages take gigabytes, in an environment of its own."""
+    """Run what needs PyTorch in an environment of its own, because torch takes gigabytes."""
     session.chdir(ROOT)
     session.install("--prefer-binary", "-e", ".[demo,onnx,test,torch]", "setuptools>=70.1")
     session.install("--no-deps", f"mxnet=={MXNET}", "gluoncv==0.10.5")
@@ -185,7 +185,7 @@ def torch(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("python, numpy, mxnet", rows)
 def matrix(session: nox.Session, numpy: str, mxnet: str) -> None:
-    """The quick half of the tests in an environment of its own."""
+    """Run the quick half of the tests in an environment of its own."""
     session.chdir(ROOT)
     packages = ["-e", ".[demo,onnx,test]", f"numpy{numpy}", "setuptools>=70.1"]
     session.install("--prefer-binary", *packages)

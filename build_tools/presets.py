@@ -4,8 +4,8 @@
     python build_tools/presets.py PRESET...        builds these, and prints their folders
     python build_tools/presets.py --requirements   the packages that this environment needs for it
 
-CMake and Ninja of this environment come first, then the system's. The presets are those of
-CMakePresets.json, and CMakeLists.txt is the recipe.
+CMake and Ninja of this environment come first, then the system's. CMakePresets.json lists the
+presets, and CMakeLists.txt is the recipe.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Checkpoint:
             parameter.set_data(mx.nd.array(self.model[name]))
 
     def load(self, net: RFCN, trainer: mx.gluon.Trainer) -> None:
-        """Load the parameters, and the optimizer's state, into those of the same configuration."""
+        """Load parameters and optimizer state into a network of the same configuration."""
         self.load_parameters(net)
         self._load_optimizer(net, trainer)
 

@@ -49,8 +49,8 @@ def _settings(
 ) -> tuple[Settings, Checkpoint | None, Checkpoint | None]:
     """Return the settings of a command that trains, and the checkpoint to resume or to fine-tune.
 
-    A resumed run inherits all options of its checkpoint, a fine-tuned one those of the network, and
-    whether batch normalisation is frozen.
+    A resumed run inherits all options of its checkpoint. Fine-tuning inherits the network's
+    options, and whether batch normalisation is frozen.
     """
     for name, other, why in (
         ("resume", "pretrained", "a resumed run has all weights"),
@@ -157,7 +157,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callab
 
 @functools.lru_cache(maxsize=None)
 def make_parser() -> Parser:
-    """Return the parser of all commands, which keeps nothing of a line that it has read."""
+    """Return the parser of all commands. Parsing leaves no state in it."""
     parser = Parser(
         prog="python -m demo_rfcn", description="R-FCN with gluon_roi: data, training, use."
     )
@@ -173,8 +173,8 @@ def make_parser() -> Parser:
 def parse(argv: Sequence[str] | None = None) -> Callable[[], None]:
     """Return the command of a line, to be called.
 
-    Options that the line lacks come from a checkpoint: for `eval` those of the data and its scale,
-    for `train --resume` those of the whole run, with `--pretrained` those of the network.
+    Options that the line lacks come from a checkpoint: data and scale for `eval`, all options for
+    `train --resume`, the network's options for `train --pretrained`.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     end = argv.index("--") if argv[:1] == ["launch"] and "--" in argv else len(argv)
@@ -217,7 +217,7 @@ def stored_options(stored: Checkpoint, names: set[str]) -> dict[str, Any]:
 def refuse_unused(command: str, arguments: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise InputError for an option of the command line that would have no effect.
 
-    `values` are the options of the command line and those of a checkpoint.
+    `values` are the options of the command line and of a checkpoint.
     """
     dataset = values.get("dataset", Data.dataset)
     spec = DATASETS[dataset]

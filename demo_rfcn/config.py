@@ -283,7 +283,7 @@ class Settings:
         return self.data.open(*purposes, split=split, before=before)
 
     def with_steps(self, images: int) -> Settings:
-        """Return the settings with a number of steps; without --steps it is that of 100 passes."""
+        """Return the settings with a number of steps: --steps, or else 100 passes."""
         if self.schedule.steps:
             return self
         steps = min(max(100 * images // self.devices.batch_size, 500), 30_000)
@@ -297,8 +297,8 @@ class Settings:
     def differences(self, stored: Mapping[str, Any], *also: str) -> list[str]:
         """Return "name: stored value, not requested value" for options that make another run.
 
-        `stored` are those of a checkpoint; an option that it lacks has its default. `also` are more
-        names to compare.
+        `stored` are the options of a checkpoint; an option that it lacks has its default. `also`
+        are more names to compare.
         """
         before = {**make_settings({"dataset": self.data.dataset}).to_dict(), **stored}
         return [

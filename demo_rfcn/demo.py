@@ -146,5 +146,5 @@ def check_run(stored: Checkpoint, settings: Settings, *also: str) -> None:
 def check_data(stored: Checkpoint, settings: Settings, train_set: DetectionSet) -> None:
     """Refuse a checkpoint of other training data."""
     if stored.data["digest"] != data_record(settings.data, train_set)["digest"]:
-        other = f"was trained on other images than those of {settings.data.dataset_root} now"
+        other = f"was trained on images that differ from {settings.data.dataset_root} now"
         raise CheckpointError(f"checkpoint: {stored.path} {other}; choose another --save-prefix")

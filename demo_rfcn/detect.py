@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Detect objects in image files: write <stem>.png and <stem>.json for each.
 
-    A folder stands for all its images. All files are checked first: broken ones are errors, but
-    those of folders only after the others have their results.
+    A folder stands for all its images. All files are checked first. A broken file is an error at
+    once if it was named, and after the others have their results if it was found in a folder.
     """
     dataset = open_images(images)
     check_targets([Path(sample.path) for sample in dataset.samples], save_prefix)
@@ -51,7 +51,7 @@ def command(
 
 
 def open_images(paths: list[Path]) -> DetectionSet:
-    """Return image files, and those of folders, as a data set.
+    """Return image files, and the images of folders, as a data set.
 
     Raises InputError for broken files, unless they are in folders and others are not broken.
     """

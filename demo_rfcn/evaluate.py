@@ -134,7 +134,7 @@ def _continues(latest: Checkpoint, stored: Checkpoint) -> bool:
 
 def _refuse_classes(stored: Checkpoint, data: Data, requested: Sequence[str]) -> NoReturn:
     known = f"{stored.path} has classes {', '.join(stored.config.classes)}"
-    expected = f"expected those of '{data.dataset}': {', '.join(requested)}"
+    expected = f"expected the classes of '{data.dataset}': {', '.join(requested)}"
     raise CheckpointError(f"checkpoint: {known}; {expected}")
 
 

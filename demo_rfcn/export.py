@@ -79,7 +79,7 @@ def _is_onnx_export(path: Path, *keys: str) -> bool:
 def export(detector: Detector, stem: Path, side: int) -> tuple[Path, Path]:
     """Export a hybridized detector as <stem>-symbol.json and <stem>-0000.params; return both paths.
 
-    An image of `side` x `side` pixels traces the graph; those of other sizes may follow.
+    An image of `side` x `side` pixels traces the graph, which accepts other sizes as well.
     """
     symbol, parameters = f"{stem.name}-symbol.json", f"{stem.name}-0000.params"
     detector(mx.nd.zeros((1, 3, side, side)))

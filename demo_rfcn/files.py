@@ -32,7 +32,7 @@ def writing(target: Path | str) -> Iterator[None]:
     except OutputError:
         raise
     except OSError as error:
-        # The messages of gluon_roi.replacement repeat that of their cause.
+        # The messages of gluon_roi.replacement repeat the message of their cause.
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         reason = cause.strerror or cause
         if cause.errno in (errno.EEXIST, errno.ENOTDIR):

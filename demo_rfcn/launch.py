@@ -111,7 +111,7 @@ class _Processes(AbstractContextManager):
     def watch(self, stop: StopRequest) -> None:
         """Wait for the end of all; when one fails, or a signal comes, have the others end."""
         failed, deadline, notified, forwarded = None, 0.0, False, False
-        # Without a worker on this machine, servers run until those of other machines have ended.
+        # Without a worker on this machine, servers run until workers of other machines have ended.
         awaited = "worker" if any(role == "worker" for role, _ in self._children) else "server"
         awaited = awaited if any(role == awaited for role, _ in self._children) else "scheduler"
         while any(child.poll() is None for role, child in self._children if role == awaited):

@@ -30,7 +30,7 @@ class RPNTargets:
     computes, with random numbers that follow from the step; RoIs come out of the network, so
     `RoITargets` labels them in the graph.
 
-    The rules are those of Faster R-CNN: an anchor is an object if its IoU with a box is at least
+    The rules follow Faster R-CNN: an anchor is an object if its IoU with a box is at least
     POS_IOU or if it is the best anchor of a box, and background if its IoU with every box is below
     NEG_IOU and it is no object. An anchor whose best box is difficult is never an object, but may
     be background. All others, and anchors across the border of the image, are ignored. At most
@@ -237,7 +237,7 @@ class TrainGraph(HybridBlock):
     ) -> tuple:
         """Return the head's logits (B, N, C + 1) and offsets (B, N, 4) of boxes (B, N, 4).
 
-        Here all classes share the offsets; `variants.PerClassTrainGraph` selects those of
-        cls_target (B, N), the outputs `cls` of `RoITargets`.
+        Here all classes share the offsets; `variants.PerClassTrainGraph` selects the offsets of the
+        classes cls_target (B, N), the output `cls` of `RoITargets`.
         """
         return apply_head(F, self.net.head, features, boxes, exists)

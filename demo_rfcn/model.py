@@ -259,7 +259,7 @@ class Proposals(HybridBlock):
     """The best boxes of the RPN after non-maximum suppression; no gradient passes.
 
     The `pre_nms` best boxes of an image are decoded and clipped to H x W, the size of the padded
-    batch, which may exceed that of the image. A box is suppressed if its IoU with a better one is
+    batch, which may be larger than the image. A box is suppressed if its IoU with a better one is
     above `nms_thresh`. At most `post_nms` <= pre_nms are kept; no side is shorter than `min_size`
     pixels. `gluon_roi.Proposal` does all this in one call, but as py-faster-rcnn does: it rounds
     anchors to whole pixels, includes the last pixel of a box in its width, and repeats boxes if
@@ -314,8 +314,8 @@ class PSROIHead(HybridBlock):
 
     Every class has k * k score maps, one for each part of an object: "top left of a disk", and so
     on. PSROIPool reads bin (i, j) of a RoI only from map (i, j); the average over the bins is the
-    score. No layer after the pooling is learned, so a RoI costs next to nothing. The maps of the
-    box offsets follow those of the classes: one convolution and one pooling compute both.
+    score. No layer after the pooling is learned, so a RoI costs next to nothing. The channels of
+    the box offsets come after the class maps: one convolution and one pooling compute both.
 
     `num_classes` excludes background; `num_boxes` is the number of sets of offsets, 1 if all
     classes share the box; `stride` is the map's stride in pixels. Inputs: features (B, D, H, W)

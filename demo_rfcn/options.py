@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see '{self.prog} --help'")
 
     def option(self, flags: str, text: str, default: Any = None, **how: Any) -> None:
-        """Add an option; the default to show is that of the settings unless given."""
+        """Add an option; `default` is shown in its help, by default the settings' value."""
         names = flags.split()
         field = names[-1].lstrip("-").replace("-", "_")
         how.setdefault("dest", field)
@@ -100,7 +100,8 @@ def add_location(parser: Parser, names: Sequence[str]) -> None:
     """Add the options of a data set of one of these names: its folder, and its generation."""
     option = parser.option
     option("--dataset", "data set", choices=names)
-    option("--dataset-root", "folder", "runs/data/<dataset>", type=Path, metavar="DIR")
+    default = "runs/data/<dataset>"
+    option("--dataset-root", "folder of the data set", default, type=Path, metavar="DIR")
     option("--data-seed", "seed of a generated data set", type=natural)
 
 
@@ -109,35 +110,36 @@ def add_generated(parser: Parser) -> None:
     add_location(parser, sorted(name for name, spec in DATASETS.items() if spec.recipe))
 
 
-def add_data(parser: Parser, source: str = "of the data set") -> None:
-    """Add the options of `Data`; the scale comes from a `source`."""
+def add_data(parser: Parser, source: str = "from the data set") -> None:
+    """Add the options of `Data`; `source` says in the help where the scale comes from."""
     add_location(parser, sorted(DATASETS))
     option = parser.option
     for purpose, verb in (("train", "train"), ("val", "validate")):
         text = f"COCO file to {verb} on"
-        option(f"--{purpose}-annotations", text, "of the folder", type=Path, metavar="FILE")
-        text = "folder of its images"
-        option(f"--{purpose}-images", text, "of the folder", type=Path, metavar="DIR")
-    text = "share of the training images held back for validation, if no list names those"
+        default = "from --dataset-root"
+        option(f"--{purpose}-annotations", text, default, type=Path, metavar="FILE")
+        text = f"folder of the images of --{purpose}-annotations"
+        option(f"--{purpose}-images", text, default, type=Path, metavar="DIR")
+    text = "share of the training images held back, if no list names validation images"
     option("--val-share", text, type=share)
     text = "classes of a voc-like folder or a COCO file"
     option("--classes", text, "all in the annotations", nargs="+", type=str.strip, metavar="NAME")
     parser.flag("--skip-broken", "leave out images whose files are broken")
     option("--short", "short side of the scaled images, pixels", source, type=pixels)
-    text = f"{source}, at least --short"
-    option("--max-size", "limit of their long side, pixels", text, type=pixels)
+    text = "limit of the long side of the scaled images, pixels"
+    option("--max-size", text, f"{source}, at least --short", type=pixels)
 
 
 def add_model(parser: Parser) -> None:
-    """Add the options of `Model`, and those of `Data` that the network depends on."""
+    """Add the options of `Model`, and the options of `Data` that the network depends on."""
     option = parser.option
     option("--network", "backbone", choices=NETWORKS)
     option("--head", "detection head", choices=sorted(HEADS))
     text = "bins per side of the pooling"
     option("--k", text, "7; 1 for the head 'global'", type=integer(1, MAX_K))
-    parser.flag("--fpn", "a feature pyramid between backbone and head")
-    parser.flag("--deform", "deformable convolutions in the last stage of the backbone")
-    text = "box offsets per class instead of shared ones"
+    parser.flag("--fpn", "add a feature pyramid between backbone and head")
+    parser.flag("--deform", "use deformable convolutions in the last stage of the backbone")
+    text = "learn box offsets for each class, instead of shared ones"
     parser.flag("--no-class-agnostic", text, "class_agnostic")
     text = "weights of GluonCV's classification network"
     option("--pretrained-base", text, "random weights", metavar="FILE")
@@ -148,22 +150,22 @@ def add_model(parser: Parser) -> None:
         ("scales", "sides of square anchors, in units of 16 pixels"),
         ("ratios", "height / width of anchors"),
     ):
-        option(f"--anchor-{name}", what, "of the data set", type=anchor_size, nargs="+")
+        option(f"--anchor-{name}", what, "from the data set", type=anchor_size, nargs="+")
 
 
 def add_schedule(parser: Parser) -> None:
     """Add the options of `Schedule`."""
     option = parser.option
     text = f"{GENERATED_STEPS} for generated data, otherwise 100 passes, from 500 to 30000"
-    option("--steps", "batches", text, type=positive)
-    option("--optimizer", "update rule", choices=("adam", "sgd"))
+    option("--steps", "training steps, of a batch each", text, type=positive)
+    option("--optimizer", "optimizer", choices=("adam", "sgd"))
     option("--momentum", "SGD momentum", type=below_one)
     option("--lr", "highest learning rate", type=above_zero)
     option("--lr-warmup", "steps of linear warm-up", type=natural)
-    option("--lr-mode", "form of the learning rate", choices=("cosine", "step"))
-    option("--lr-decay", "factor of --lr-mode step", type=up_to_one)
-    text = "two thirds of --steps"
-    option("--lr-decay-steps", "steps of --lr-decay", text, type=positive, nargs="+")
+    option("--lr-mode", "schedule of the learning rate", choices=("cosine", "step"))
+    option("--lr-decay", "factor on the learning rate at --lr-decay-steps", type=up_to_one)
+    text = "steps at which --lr-decay applies"
+    option("--lr-decay-steps", text, "two thirds of --steps", type=positive, nargs="+")
     option("--head-lr-mult", "factor on the head's learning rate", type=from_zero)
     option("--clip-gradient", "largest absolute gradient value", "no limit", type=above_zero)
     option("--wd", "weight decay", type=from_zero)
@@ -172,17 +174,18 @@ def add_schedule(parser: Parser) -> None:
     option("--roi-num-sample", "RoIs per image in the head's loss", type=integer(1, limit))
     parser.flag("--no-ohem", "disable online hard example mining, train on random RoIs", "ohem")
     option("--flip-p", "probability of a horizontal flip", type=probability)
-    text = "LOW and HIGH factor on the short side"
+    text = "lowest and highest factor on the short side"
     option("--scale-jitter", text, type=above_zero, nargs=2, metavar=("LOW", "HIGH"))
-    option("--color-jitter", "brightness, contrast, saturation", type=probability)
-    option("--seed", "weights, data order, augmentation", type=natural)
+    text = "largest relative change of brightness, contrast and saturation"
+    option("--color-jitter", text, type=probability)
+    option("--seed", "seed of weights, data order and augmentation", type=natural)
 
 
 def add_devices(parser: Parser) -> None:
     """Add the options of `Devices`."""
     parser.option("--gpus", "GPUs to compute on", "the CPU", type=gpu_numbers, metavar="0,1")
     parser.option("--cpus", "CPU contexts, without --gpus", type=positive)
-    parser.option("--batch-size", "images at a time, of all devices together", type=positive)
+    parser.option("--batch-size", "images at a time, on all devices together", type=positive)
 
 
 def add_output(parser: Parser) -> None:
@@ -192,9 +195,9 @@ def add_output(parser: Parser) -> None:
     text = "continue from this checkpoint"
     option("--resume", text, "a new run", type=Path, metavar="FILE")
     option("--max-seconds", "stop early, with a checkpoint", "no limit", type=above_zero)
-    option("--log-interval", "steps per loss entry", type=positive)
-    option("--val-interval", "steps per validation", type=positive)
-    option("--val-limit", "images of a validation", type=positive)
+    option("--log-interval", "steps between two rows of losses", type=positive)
+    option("--val-interval", "steps between two validations", type=positive)
+    option("--val-limit", "largest number of images in a validation", type=positive)
     text = "where gradients are summed; dist_sync for several processes"
     stores = ("local", "device", "dist_sync", "dist_device_sync")
     option("--kv-store", text, choices=stores)
@@ -242,7 +245,7 @@ def add_launch(parser: Parser) -> None:
 
 
 def add_eval(parser: Parser) -> None:
-    """Add the options of `eval`, whose data and scale are those of the checkpoint."""
-    add_data(parser, "of the checkpoint")
+    """Add the options of `eval`; data and scale come from the checkpoint by default."""
+    add_data(parser, "from the checkpoint")
     add_devices(parser)
     add_results(parser)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training, from top to bottom; sections are those of the R-FCN paper, arXiv:1605.06409.
+"""Training, from top to bottom; sections refer to the R-FCN paper, arXiv:1605.06409.
 
 Everything random follows from (seed, step), so a resumed run equals an uninterrupted one. What
 surrounds the loop, such as signals, the history and other workers, is in `run.py`.
@@ -63,7 +63,7 @@ def train(
             run.print(pretrained.load_fitting(net))
         trainer = make_trainer(schedule, net, run.workers.kvstore)
 
-        # Resume: weights, optimizer and step are those of the checkpoint.
+        # Resume: weights, optimizer and step come from the checkpoint.
         if resumed:
             resumed.load(net, trainer)
         run.begin(net, trainer, loader)  # shares the weights of the first worker

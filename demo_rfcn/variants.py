@@ -79,8 +79,8 @@ class DeformableConv2D(nn.Conv2D):
     A second convolution computes the offsets. It starts at 0, where this is the plain convolution.
     It learns at a tenth of the rate: an offset sums hundreds of inputs, and Adam changes all their
     weights by the rate, so that samples would jump by cells. `gluon_roi.DeformableConvolution` is
-    such a block with MXNet's names of parameters; here they are those of the `plain` convolution,
-    so that its weights load.
+    such a block with MXNet's names of parameters; here parameters have the names of the `plain`
+    convolution, so that its weights load.
     """
 
     def __init__(self, plain: nn.Conv2D) -> None:
@@ -133,8 +133,8 @@ class DeformablePSROIHead(PSROIHead):
 
     A few thin position-sensitive maps are pooled without offsets. From them, one fully connected
     layer computes an offset for each bin, in units of the box, shared by all classes. Then the
-    class and box maps are pooled in the shifted bins. The layer starts at 0, where the pooling
-    equals that of `PSROIHead`.
+    class and box maps are pooled in the shifted bins. The layer starts at 0, where the
+    pooling equals the one in `PSROIHead`.
     """
 
     THIN = 8

@@ -171,11 +171,11 @@ class DetectionSet(mx.gluon.data.Dataset):
     def _note_readings(self, readings: dict[Reading, list[str]]) -> None:
         if names := readings[Reading.STORED]:
             images = f"EXIF turns {plural(len(names), 'image')} of {self}"
-            why = "because the annotated size is that of the stored pixels"
+            why = "because the annotated size matches the stored pixels"
             self.notes.append(f"{images}: boxes are turned too, {why}")
         if names := readings[Reading.AMBIGUOUS]:
             images = f"EXIF turns {plural(len(names), 'image')} of {self} ({first_names(names)})"
-            how = "boxes are read as those of the upright image"
+            how = "boxes are read in pixels of the upright image"
             self.notes.append(f"{images}: {how}; the annotated size fits both readings")
 
     def note_unlabelled(self, names: Sequence[str]) -> None:
@@ -212,8 +212,8 @@ def summarize(
 ) -> list[str]:
     """Describe annotated objects: their number per class, clipped boxes, size after scaling.
 
-    Those of images that are held back from training count too. `scale` is the short side of the
-    scaled images and the limit of the long one, pixels.
+    Images that are held back from training count too. `scale` is the short side of the scaled
+    images and the limit of the long one, in pixels.
     """
     classes, to_train_on = train_set.classes, _count_objects(train_set)
     counts = to_train_on + _count_objects(held_back) if held_back else to_train_on

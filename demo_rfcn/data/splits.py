@@ -34,9 +34,9 @@ class ValidationSplit(NamedTuple):
 
 
 class RunImages(NamedTuple):
-    """The images that a detector was trained on, and those that its run held back.
+    """The images that a detector was trained on, and the images that its run held back.
 
-    `location` is that of the run's data set, see `resolve_location`. `trained_on` is None if the
+    `location` is where the run's data set is, see `resolve_location`. `trained_on` is None if the
     checkpoint is of an earlier version, which did not store them.
     """
 
@@ -48,7 +48,7 @@ class RunImages(NamedTuple):
         """Return the names of those images of a data set that were trained on; None if unknown.
 
         An image is recognised by its content, at any location and under any name. At the location
-        of the run, an image of unknown content is the one of its name: the file has been edited.
+        of the run, an image of unknown content is recognised by its name: its file was edited.
         """
         names = {sample.name for sample in dataset.samples}
         same_location = location == self.location

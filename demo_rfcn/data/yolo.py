@@ -77,7 +77,7 @@ class YoloFolders(NamedTuple):
         return dataset
 
     def _find_images(self, place: Path, dataset: DetectionSet) -> list[Path]:
-        """Return the images in a folder and its subfolders, or those of a list.
+        """Return the images in a folder and its subfolders, or the images of a list.
 
         Raises InputError if no image of a list is there.
         """

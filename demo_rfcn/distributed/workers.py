@@ -4,7 +4,7 @@
 For several, MXNet's distributed key-value store (ps-lite) sums what the workers push. It waits
 forever for a worker that has died, and ignores signals meanwhile. So everything that may wait for
 others runs in a thread, while the main thread handles signals and checks ps-lite's heartbeats: the
-scheduler receives those of all nodes, and every other node those of the scheduler.
+scheduler receives heartbeats from all nodes, and every other node receives the scheduler's.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Workers(AbstractContextManager):
     def sum_gradients(self, trainer: mx.gluon.Trainer, *flags: bool) -> tuple[bool, ...]:
         """Sum the gradients of all devices of all workers, and share the statistics of one device.
 
-        These are the statistics of batch normalisation, of the first device of worker 0; without
-        that, each device would have those of its own images. Returns for each flag whether any
-        worker set it.
+        These are the statistics of batch normalisation, taken from the first device of worker 0.
+        Otherwise each device would keep the statistics of its own images. Returns for each flag
+        whether any worker set it.
         """
         raise NotImplementedError
 

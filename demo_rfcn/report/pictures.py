@@ -23,7 +23,7 @@ from ..predictor import Detection
 
 plt.switch_backend("agg")
 plt.rcParams["figure.dpi"] = 110
-MAX_PIXELS = 1000  # of a side of a drawn image: those of 9 inches
+MAX_PIXELS = 1000  # longest side of a drawn image; 9 inches at 110 dots per inch
 
 
 def class_colours(count: int) -> list[tuple[float, ...]]:
@@ -32,7 +32,7 @@ def class_colours(count: int) -> list[tuple[float, ...]]:
 
 
 def show_image(axis: Axes, image: np.ndarray) -> None:
-    """Draw an image (H, W, 3); coordinates are edges of its pixels, as those of boxes.
+    """Draw an image (H, W, 3); coordinates are edges of its pixels, as in boxes.
 
     A photograph is scaled before Matplotlib colours each of its pixels.
     """
@@ -56,7 +56,7 @@ def class_label(classes: Sequence[str], cls: int) -> tuple[str, FontProperties]:
 
 @lru_cache(maxsize=None)
 def find_font(characters: frozenset[str]) -> FontProperties | None:
-    """Return a font that has some characters and those of scores, if possible the default one."""
+    """Return a font with these characters and the digits of scores, if possible the default."""
     needed = characters.union("0123456789. ")
     default = font_manager.findfont(FontProperties())
     fonts = font_manager.fontManager.ttflist

@@ -45,8 +45,8 @@ def typical_objects(
 ) -> tuple[int, list[tuple[np.ndarray, np.ndarray]]]:
     """Choose a class and its objects for the pictures of RoIs: large ones, the surest first.
 
-    The objects, each an image and a box, are above the median size of those of forty images, and of
-    the class that the data set shows, or of the most frequent one.
+    The objects, each an image and a box, are larger than the median object of forty images. Their
+    class is the one that the data set shows, or the most frequent one.
     """
     objects: list[tuple[np.ndarray, np.ndarray]] = []
     wanted = spec.classes.index(spec.shown_class) if spec.shown_class else None
@@ -76,9 +76,10 @@ def score_maps(
     """Draw how a good RoI and a shifted one collect votes, as in figures 3 and 4 of the paper.
 
     One row per RoI: the image; maps of one class, each with the RoI and its own bin; the votes,
-    their mean and the probability of the class. Above k = 4, the maps are those of corners, sides
-    and centre. The image is (H, W, 3) uint8, RGB, scaled, `box` the good RoI in its pixels, `cls` a
-    class index without background. Returns the probability for the `good` and `shifted` RoI.
+    their mean and the probability of the class. Above k = 4, only the maps of corners, sides
+    and centre are shown. The image is (H, W, 3) uint8, RGB, scaled, `box` the good RoI in its
+    pixels, `cls` a class index without background. Returns the probability for the `good` and
+    `shifted` RoI.
     """
     height, width = image.shape[:2]
     rois = np.stack([box, shifted(box, height, width)])

@@ -26,7 +26,7 @@ from .convert import Converted, convert
 
 #: Methods of a parameter after which it may have another value: `data` returns the array itself.
 _READERS_AND_WRITERS = ("data", "list_data", "set_data", "_init_impl", "cast")
-#: The attribute of a parameter that lists who is told.
+#: The attribute of a parameter that lists the converted networks to notify.
 _WATCHERS = "_gluon_roi_watchers"
 
 
@@ -50,12 +50,12 @@ def use_converted(
     winograd : bool
         Whether to use Winograd's algorithm.
     flags : dict
-        Those of hybridize() that the caller gave. static_alloc and static_shape are True without.
+        Flags of hybridize() that the caller passed. static_alloc and static_shape default to True.
     """
     static_alloc = bool(flags.get("static_alloc", True))
     static_shape = static_alloc and bool(flags.get("static_shape", True))
     restore_original(network)
-    # Frees the memory of its call, for maps and outputs. Gluon compiles the graph again if needed.
+    # Free the maps and outputs of the last call. Gluon compiles the graph again if needed.
     network._cached_op = None
     calls = ConvertedCall(network, _Options(winograd, static_alloc, static_shape))
     changes = calls.convert(*inputs)
@@ -98,7 +98,7 @@ class ConvertedCall:
     def __init__(self, network: gluon.HybridBlock, options: _Options) -> None:
         self._network = network
         self._options = options
-        #: By context and types of the inputs, on which the conversion depends.
+        #: Keys are the context and the types of the inputs, on which the conversion depends.
         self._converted: dict[tuple, _ConvertedGraph] = {}
         self._must_compare = True
         self._digest = b""
@@ -136,7 +136,7 @@ class ConvertedCall:
         if not network._cached_graph:
             self._converted = {}
             network._build_cache(*args)
-            network._cached_op = None  # that of the graph before the conversion
+            network._cached_op = None  # _build_cache compiled the graph before the conversion
         converted = self._converted  # another thread that finds new values replaces it
         expected = network._in_format
         if _without_last_nones(form) != _without_last_nones(expected):
@@ -151,7 +151,7 @@ class ConvertedCall:
         return given, graph
 
     def _forget_changed_parameters(self) -> None:
-        """Drop the converted graphs if a parameter has not the value, dtype or context of theirs.
+        """Drop the converted graphs if a parameter's value, dtype or context has changed.
 
         Code that has read a parameter may have changed its array in place.
         """
@@ -213,7 +213,7 @@ def _original(parameter: gluon.Parameter, method: str) -> Callable:
 
 
 def _watch(parameter: gluon.Parameter, calls: ConvertedCall) -> None:
-    """Replace the methods that read or write a parameter's value, so that `calls` is told.
+    """Replace the methods that read or write a parameter's value, so that they notify `calls`.
 
     Several networks may share a parameter.
     """

@@ -34,7 +34,7 @@ REFUSED = {
     "command asks for sgd",
     "demo --save-prefix RUN --seed 5 --scale-jitter 0.9 1.0 --lr-warmup 3": "lr_warmup: 2, not 3; "
     "scale_jitter: [1.0, 1.0], not [0.9, 1.0]; seed: 0, not 5; choose another --save-prefix",
-    "eval --dataset voc --pretrained RUN/last.ckpt": "expected those of 'voc': aeroplane",
+    "eval --dataset voc --pretrained RUN/last.ckpt": "expected the classes of 'voc': aeroplane",
     "export --pretrained TMP/none.ckpt": "none.ckpt is missing",
     "data --dataset-root TMP": "TMP holds files that this command did not write; expected an empty",
     "detect TMP --pretrained RUN/last.ckpt": "folder TMP holds no image",

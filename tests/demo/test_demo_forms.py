@@ -319,7 +319,7 @@ def test_unlabelled_and_turned_images_are_named(flat, capsys):
     np.testing.assert_allclose(dataset.labels[0][:, :4], [BOX], atol=1e-4)
     output = capsys.readouterr().out
     assert "dataset: 1 image without annotation left out: 1.png\n" in output
-    words = "boxes are read as those of the upright image; the annotated size fits both readings\n"
+    words = "boxes are read in pixels of the upright image; the annotated size fits both readings\n"
     assert f"EXIF turns 1 image of photos images (0.jpg): {words}" in output
 
 
@@ -399,7 +399,7 @@ def test_a_square_image_that_is_turned_is_named(tmp_path, capsys):
         annotation(tmp_path / f"{name}.xml", (72, 72), [("cup", BOX)])
     dataset = open_dataset(VOC_LIKE, tmp_path, "train")
     np.testing.assert_array_equal(dataset.labels[0][:, :4], [BOX])
-    words = "boxes are read as those of the upright image; the annotated size fits both readings\n"
+    words = "boxes are read in pixels of the upright image; the annotated size fits both readings\n"
     assert f" (phone.jpg): {words}" in capsys.readouterr().out
 
 

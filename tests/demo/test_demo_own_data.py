@@ -308,7 +308,7 @@ def test_evaluation_uses_data_scale_and_split_of_the_checkpoint(
 def test_other_classes_and_backbones_are_rejected(small_run, voc_like, tmp_path, rejects):
     made = write_voc(tmp_path / "made", photographs(["fork", "knife"], 3)) / "VOC2007"
     last, out = small_run / "last.ckpt", tmp_path / "out"
-    words = "has classes cup, spoon; expected those of 'voc-like': fork, knife"
+    words = "has classes cup, spoon; expected the classes of 'voc-like': fork, knife"
     rejects(["eval", "--pretrained", last, "--save-prefix", out, "--dataset-root", made], words)
     words = f"no backbone in {last} that fits; it is of another configuration: network: small, not"
     more = ("--pretrained", last, "--network", "resnet18_v1b", "--head", "roi_fc")

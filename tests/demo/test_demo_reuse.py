@@ -52,7 +52,7 @@ def test_demo_does_not_show_the_figures_of_other_data(finished_demo, data, tmp_p
     other = write_eight(tmp_path / "other")
     image = other / "VOC2007/JPEGImages/000000.jpg"
     shutil.copy(other / "VOC2007/JPEGImages/000001.jpg", image)
-    words = f"{folder / 'last.ckpt'} was trained on other images than those of {other} now"
+    words = f"{folder / 'last.ckpt'} was trained on images that differ from {other} now"
     rejects([*line, "--dataset-root", other], words)
     assert (folder / "summary.json").read_text() == before
 
