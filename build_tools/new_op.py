@@ -20,6 +20,7 @@ TEMPLATES = Path(__file__).resolve().with_name("new_op")
 
 #: Templates, and the files that they become.
 FILES = {
+    "params.h.in": "src/include/gluon_roi/my_op.h",
     "operator.h.in": "src/ops/my_op.h",
     "operator.cc.in": "src/ops/my_op.cc",
     "operator.cu.in": "src/ops/my_op.cu",
@@ -29,7 +30,7 @@ FILES = {
     "page.md.in": "docs/operators/my_op.md",
 }
 
-
+HEADER = "src/include/gluon_roi.h"
 REFERENCES = "gluon_roi/reference/__init__.py"
 
 
@@ -44,18 +45,8 @@ class Insertion(NamedTuple):
 
 #: New operators that pool boxes follow the others, before the operators without boxes.
 INSERTIONS = (
-    Insertion(
-        "src/include/gluon_roi.h",
-        """typedef struct gluon_roi_my_op_params {
-  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
-  double spatial_scale;                /* map cells per image pixel, > 0 */
-  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
-} gluon_roi_my_op_params;
-
-""",
-        r"typedef struct gluon_roi_deformable_sampling_params",
-    ),
-    Insertion("src/include/gluon_roi.h", "  X(my_op)@PAD@\\\n", r"  X\(deformable_sampling\)"),
+    Insertion(HEADER, '#include "gluon_roi/my_op.h"\n', "", r'#include "gluon_roi/'),
+    Insertion(HEADER, "  X(my_op)@PAD@\\\n", r"  X\(deformable_sampling\)"),
     Insertion(
         "gluon_roi/nd.py", "from .ops.my_op import my_op as MyOp\n", "", r"from \.ops\.\w+ import "
     ),
@@ -119,7 +110,9 @@ def main(arguments: list[str]) -> None:
         if path.exists():
             raise SystemExit(f"new_op: {path.relative_to(ROOT)} exists already")
     written = {
-        path: rendered(template.read_text(), name).replace("@ORDER@", str(new_order()))
+        path: rendered(template.read_text(), name)
+        .replace("@ORDER@", str(new_order()))
+        .replace("@GUARD@", snake_case(name).upper())
         for path, template in paths.items()
     }
     for insertion in INSERTIONS:

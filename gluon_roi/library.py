@@ -263,8 +263,8 @@ def include() -> str:
     Examples
     --------
     >>> import gluon_roi, os
-    >>> os.listdir(gluon_roi.include())
-    ['gluon_roi.h']
+    >>> sorted(os.listdir(gluon_roi.include()))
+    ['gluon_roi', 'gluon_roi.h']
     """
     package = Path(__file__).resolve().parent
     installed = package / "include"

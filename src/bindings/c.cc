@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "../cpu/simd.h"
+#include "../include/gluon_roi.h"
 
 namespace gluon_roi {
 

@@ -17,6 +17,9 @@ int report_errors(const Body& body) {
 // Registers an operator in operators() and defines its functions of gluon_roi.h. Use it once, in
 // the operator's .cc file, outside any namespace.
 #define GLUON_ROI_OPERATOR(Op, symbol)                                                          \
+  extern "C" {                                                                                  \
+  GLUON_ROI_DECLARE(symbol)                                                                     \
+  }                                                                                             \
   static const gluon_roi::OperatorFor<gluon_roi::Op> symbol##_operator(#symbol);                \
   extern "C" int gluon_roi_##symbol##_forward(                                                  \
       const gluon_roi_##symbol##_params* params, const gluon_roi_tensor* inputs, int32_t count, \

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../include/gluon_roi.h"
+#include "../include/gluon_roi/common.h"
 
 namespace gluon_roi {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "../include/gluon_roi.h"
+#include "../include/gluon_roi/common.h"
 
 // Marks functions that CPU and CUDA kernels share.
 #ifdef __CUDACC__

@@ -22,6 +22,7 @@
 #include "../core/geometry/overlap.h"
 #include "../core/geometry/rotated_overlap.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/box_iou.h"
 
 namespace gluon_roi {
 

@@ -42,6 +42,7 @@
 #include "../core/contract.h"
 #include "../core/geometry/rotated_overlap.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/box_nms.h"
 
 namespace gluon_roi {
 
@@ -73,7 +74,7 @@ struct BoxNMS : public ArrayOperator<BoxNMS> {
   }
   HOST_DEVICE static bool is_soft(const Params& p) { return p.method != GLUON_ROI_HARD; }
   HOST_DEVICE static Decay decay(const Params& p) {
-    return {p.method, static_cast<float>(p.overlap_thresh), p.sigma};
+    return {p.method == GLUON_ROI_GAUSSIAN, static_cast<float>(p.overlap_thresh), p.sigma};
   }
 
   // The input, or its gradient.

@@ -26,6 +26,7 @@
 #include "../core/geometry/deform_psroi.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
+#include "../include/gluon_roi/deformable_ps_roi_pool.h"
 
 namespace gluon_roi {
 

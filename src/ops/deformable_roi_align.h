@@ -25,6 +25,7 @@
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/shifted.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/deformable_roi_align.h"
 
 namespace gluon_roi {
 

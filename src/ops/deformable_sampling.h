@@ -35,6 +35,7 @@
 #include "../core/contract.h"
 #include "../core/geometry/deform_conv.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/deformable_sampling.h"
 
 namespace gluon_roi {
 

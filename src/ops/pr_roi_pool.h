@@ -19,6 +19,7 @@
 #include "../core/geometry/precise.h"
 #include "../core/geometry/pyramid.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/pr_roi_pool.h"
 
 namespace gluon_roi {
 

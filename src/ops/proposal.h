@@ -36,6 +36,7 @@
 #include "../core/geometry/overlap.h"
 #include "../core/geometry/proposals.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/proposal.h"
 
 namespace gluon_roi {
 

@@ -17,6 +17,7 @@
 #include "../core/geometry/bins.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
+#include "../include/gluon_roi/ps_roi_pool.h"
 
 namespace gluon_roi {
 

@@ -20,6 +20,7 @@
 #include "../core/geometry/pyramid.h"
 #include "../core/geometry/samples.h"
 #include "../core/params.h"
+#include "../include/gluon_roi/roi_align.h"
 
 namespace gluon_roi {
 

@@ -19,6 +19,7 @@
 #include "../core/geometry/bins.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
+#include "../include/gluon_roi/roi_pool.h"
 
 namespace gluon_roi {
 

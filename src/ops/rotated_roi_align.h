@@ -19,6 +19,7 @@
 #include "../core/geometry/rotated.h"
 #include "../core/params.h"
 #include "../core/roi_contract.h"
+#include "../include/gluon_roi/rotated_roi_align.h"
 
 namespace gluon_roi {
 

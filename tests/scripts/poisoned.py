@@ -52,12 +52,14 @@ def answer(op: str, function: str) -> list:
 
 def main() -> None:
     answers = {}
-    header = (TESTS.parent / "src/include/gluon_roi.h").read_text()
+    include = TESTS.parent / "src/include"
+    header = (include / "gluon_roi.h").read_text()
+    common = (include / "gluon_roi/common.h").read_text()
     for name in re.findall(r"^const char\* gluon_roi_(\w+)\(void\);", header, re.M):
         text = getattr(LIBRARY.c, f"gluon_roi_{name}")()
         answers[name] = [None if text is None else text.decode()[:12], message()]
     for op in re.findall(r"^  X\((\w+)\)", header, re.M):
-        for function in re.findall(r"int gluon_roi_##op##_(\w+)\(", header):
+        for function in re.findall(r"int gluon_roi_##op##_(\w+)\(", common):
             answers[f"{op}_{function}"] = answer(op, function)
     print(json.dumps(answers))
 

@@ -57,6 +57,13 @@ def test_operators_do_not_know_each_other():
                 assert layer(included) != "ops" or included.stem == file.stem, f"{file}: {included}"
 
 
+def test_a_new_operator_recompiles_no_other():
+    """One source file reads the header of all operators; any other reads those that it needs."""
+    whole = SRC / "include/gluon_roi.h"
+    assert [file.name for file in FILES if whole in includes(file)] == ["c.cc"]
+    assert {*includes(whole)} == {*whole.with_suffix("").glob("*.h")}
+
+
 def test_one_room_knows_mxnet():
     """Its library API is known to one file."""
 

@@ -119,11 +119,11 @@ HOST_DEVICE double overlap_of(const RankedBox<double>& a, const RankedBox<double
 // The factor by which a box with a higher score lowers the score of an overlapping box of its
 // class.
 struct Decay {
-  int32_t method;  // GLUON_ROI_LINEAR or GLUON_ROI_GAUSSIAN
+  bool gaussian;  // else linear
   double threshold, sigma;
 
   HOST_DEVICE double factor(double overlap) const {
-    if (method == GLUON_ROI_GAUSSIAN) return exponential(-(overlap * overlap) / sigma);
+    if (gaussian) return exponential(-(overlap * overlap) / sigma);
     return overlap > threshold ? 1.0 - overlap : 1.0;
   }
 };

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parameters of ps_roi_pool, which src/ops/ps_roi_pool.h describes. */
+#ifndef GLUON_ROI_PS_ROI_POOL_H_
+#define GLUON_ROI_PS_ROI_POOL_H_
+
+#include "common.h"
+
+typedef struct gluon_roi_ps_roi_pool_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int64_t output_dim; /* channels of the output; 0: C / (group_height * group_width) */
+  int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
+  int32_t convention;                /* GLUON_ROI_RFCN or GLUON_ROI_TORCHVISION */
+  int32_t bad_index;                 /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_ps_roi_pool_params;
+
+#endif /* GLUON_ROI_PS_ROI_POOL_H_ */

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parameters of rotated_roi_align, which src/ops/rotated_roi_align.h describes. */
+#ifndef GLUON_ROI_ROTATED_ROI_ALIGN_H_
+#define GLUON_ROI_ROTATED_ROI_ALIGN_H_
+
+#include "common.h"
+
+typedef struct gluon_roi_rotated_roi_align_params {
+  int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
+  double spatial_scale;                /* map cells per image pixel, > 0 */
+  int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
+  int32_t aligned;                     /* 1: shift centres by half a cell, no minimum size */
+  int32_t rois_grad;                   /* 1: backward writes real gradients to d_rois, else zeros */
+  int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
+} gluon_roi_rotated_roi_align_params;
+
+#endif /* GLUON_ROI_ROTATED_ROI_ALIGN_H_ */
