@@ -79,9 +79,10 @@ def export(
     verify : bool, sequence or dict, default False
         Whether onnxruntime runs the model, and its outputs are compared with those of the switched
         model in MXNet, before anything is written. The inputs are arrays, in their order or by
-        name, whose sizes along dynamic axes may be others than in `input_shapes`; True draws them:
+        name, whose sizes along dynamic axes may be others than in `input_shapes`. True draws them:
         boxes of RoI operators on the map, sizes of images for proposals, and otherwise normal
-        values. Floats may differ by 1e-4 of the largest number of an output (float16: 1e-2). Where
+        values; and it draws them again with another size of each dynamic axis that MXNet accepts.
+        Floats may differ by 1e-4 of the largest number of an output (float16: 1e-2). Where
         rounding can change the order of detections, 95 % of them are found again, in any order.
     fold : bool, default True
         Whether batch normalisation becomes part of the convolution, deconvolution or dense layer

@@ -58,7 +58,7 @@ class Entry:
 def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
     """Shape and type of every output of every node, as MXNet infers them."""
     sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
-    shapes = _infer_shapes(internals, sizes)
+    shapes = infer_shapes(internals, sizes)
     if shapes is None:
         raise ValueError(
             "onnx.export: the shapes of the model cannot be inferred from input_shapes"
@@ -113,7 +113,7 @@ class _Trials:
 
     def _infer(self, sizes: dict) -> list[tuple] | None:
         try:
-            return _infer_shapes(self._internals, sizes)
+            return infer_shapes(self._internals, sizes)
         except ValueError:
             return None
 
@@ -185,7 +185,7 @@ def _trials(
     return trials.shapes, not fixed
 
 
-def _infer_shapes(internals: Any, sizes: dict) -> list[tuple] | None:
+def infer_shapes(internals: Any, sizes: dict) -> list[tuple] | None:
     """Shapes of all outputs of nodes, for these shapes of variables; None if MXNet cannot tell.
 
     Some operators, such as BatchNorm, replace the given shapes of their parameters: those are

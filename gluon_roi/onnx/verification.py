@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Iterator, NamedTuple, Sequence
+import warnings
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -16,7 +17,7 @@ from ..library import Declared, operators
 from ..weights import values_of
 from .arguments import by_input
 from .passes.types import tensor_types
-from .shape_inference import Entry, Source
+from .shape_inference import Entry, Source, infer_shapes
 
 #: Largest difference of floats of a dtype, relative to the largest number of a tensor, or to 1.
 _TOLERANCES = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-4}
@@ -32,6 +33,16 @@ _CHUNK = 1 << 28
 #: Operators between an input and the operator that reads it as boxes.
 _COPIES = {"_copy", "BlockGrad", "Cast", "amp_cast", "_identity_with_attr_like_rhs"}
 _CALLER = "onnx.export: verify"
+#: Another size of a dynamic axis of size n. The first that the network accepts for all such axes is
+#: used: a smaller image takes less time, and has the same remainder modulo powers of two up to 64.
+_OTHER_SIZES: tuple[Callable[[int], int], ...] = (
+    lambda n: n - 64 if n > 128 else 2 * n,
+    lambda n: 2 * n,
+    lambda n: n + 1,
+    lambda n: n - 1 if n > 1 else 3,
+)
+#: Inputs with more than this many times the elements of input_shapes are not tried.
+_MOST_ELEMENTS = 8
 
 
 class Tensors(NamedTuple):
@@ -66,11 +77,33 @@ def verify(
     model, weights
         As for :func:`.file.save`.
     given
-        Arrays for the inputs, in their order or by name; True draws them.
+        Arrays for the inputs, in their order or by name. True draws them, and draws them again with
+        another size of each dynamic axis.
     """
-    arrays = _drawn(source, tensors) if given is True else _given(model, given)
-    symbol = source.symbol
-    expected = _run_mxnet(symbol, source, arrays)
+    if given is not True:
+        arrays = _given(model, given)
+        _compare(model, weights, source, tensors, arrays, _run_mxnet(source.symbol, source, arrays))
+        return
+    arrays = _drawn(source, tensors, source.shapes)
+    _compare(model, weights, source, tensors, arrays, _run_mxnet(source.symbol, source, arrays))
+    for arrays, expected in _with_other_sizes(source, tensors):
+        sizes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        try:
+            _compare(model, weights, source, tensors, arrays, expected)
+        except RuntimeError as error:
+            reason = str(error)[len(f"{_CALLER}: ") :]
+            raise RuntimeError(f"{_CALLER}: with {sizes}: {reason}") from error
+
+
+def _compare(
+    model: onnx.ModelProto,
+    weights: dict[str, np.ndarray],
+    source: Source,
+    tensors: Tensors,
+    arrays: dict[str, np.ndarray],
+    expected: list[np.ndarray],
+) -> None:
+    """Raise RuntimeError if the outputs of a model are not the ones expected."""
     names = [output.name for output in model.graph.output]
     found = _run_onnx(model, weights, names, arrays)
     rows_may_change = any(node["op"] in _ORDERS for node in tensors.nodes)
@@ -116,47 +149,136 @@ def _flat(given: Any) -> Iterator[Any]:
             yield each
 
 
-def _drawn(source: Source, tensors: Tensors) -> dict[str, np.ndarray]:
-    """Random inputs: boxes on the map, the size of the image, and normal values for others."""
+def _with_other_sizes(
+    source: Source, tensors: Tensors
+) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
+    """Random inputs with another size of each dynamic axis, and MXNet's outputs for them.
+
+    All axes change at once if MXNet accepts that; otherwise as the inference of shapes changed
+    them.
+    """
+    axes = [(name, axis) for name in source.shapes for axis in source.dynamic.get(name, ())]
+    untried = {*axes}
+    for shapes in (*_all_changed(source), *_trials(source, tensors)):
+        changed = {
+            (name, axis)
+            for name, axis in untried
+            if shapes[name][axis] != source.shapes[name][axis]
+        }
+        if not changed:
+            continue
+        try:
+            arrays = _drawn(source, tensors, shapes)
+            expected = _run_mxnet(source.symbol, source, arrays)
+        except ValueError:
+            continue
+        yield arrays, expected
+        untried -= changed
+    if untried:
+        listed = ", ".join(f"{axis} of {name}" for name, axis in axes if (name, axis) in untried)
+        warnings.warn(
+            f"{_CALLER}: only the sizes of input_shapes are compared along axis {listed}, because "
+            "MXNet accepts no other size that was tried",
+            stacklevel=2,
+        )
+
+
+def _all_changed(source: Source) -> Iterator[dict[str, tuple]]:
+    """Shapes of the inputs in which all dynamic axes have another size."""
+    for other in _OTHER_SIZES:
+        yield {
+            name: tuple(
+                other(size) if axis in source.dynamic.get(name, ()) else size
+                for axis, size in enumerate(shape)
+            )
+            for name, shape in source.shapes.items()
+        }
+
+
+def _trials(source: Source, tensors: Tensors) -> list[dict[str, tuple]]:
+    """Shapes of the inputs that MXNet's inference accepts, the most similar ones first."""
+    trials = {
+        tensors.nodes[number]["name"]: entry.trials
+        for (number, _), entry in tensors.entries.items()
+        if tensors.nodes[number]["name"] in source.shapes
+    }
+    shapes = [dict(zip(trials, shapes)) for shapes in zip(*trials.values())]
+    elements = [sum(map(np.prod, each.values())) for each in shapes]
+    order = sorted(range(len(shapes)), key=lambda n: abs(elements[n] - elements[0]))
+    return [
+        shapes[n]
+        for n in order
+        if elements[n] < _MOST_ELEMENTS * elements[0] and _named_axes_are_equal(source, shapes[n])
+    ]
+
+
+def _named_axes_are_equal(source: Source, shapes: dict[str, tuple]) -> bool:
+    """Whether dynamic axes with one name in the file have one size."""
+    sizes: dict[str, int] = {}
+    return all(
+        sizes.setdefault(label, shapes[name][axis]) == shapes[name][axis]
+        for name in source.shapes
+        for axis, label in source.dynamic.get(name, {}).items()
+    )
+
+
+def _drawn(source: Source, tensors: Tensors, given: dict[str, tuple]) -> dict[str, np.ndarray]:
+    """Random inputs: boxes on the map, the size of the image, and normal values for others.
+
+    Raises
+    ------
+    ValueError
+        The model does not accept these shapes.
+    """
     random = np.random.RandomState(0)
+    sizes = {**given, **{name: array.shape for name, array in source.arrays.items()}}
+    inferred = infer_shapes(source.symbol.get_internals(), sizes)
+    if inferred is None:
+        raise ValueError(f"{_CALLER}: the shapes of the model cannot be inferred from {given}")
+    shapes = dict(zip(tensors.entries, inferred))
     arrays = {}
     for (number, _), entry in tensors.entries.items():
         name = tensors.nodes[number]["name"]
-        if tensors.nodes[number]["op"] != "null" or name not in source.shapes:
+        if tensors.nodes[number]["op"] != "null" or name not in given:
             continue
-        values: Any = random.randn(*entry.shape)
+        values: Any = random.randn(*given[name])
         if entry.dtype.kind != "f":
-            values = random.randint(256 if entry.dtype == np.uint8 else 2, size=entry.shape)
+            values = random.randint(256 if entry.dtype == np.uint8 else 2, size=given[name])
         arrays[name] = np.asarray(values, entry.dtype)
     for node in tensors.nodes:
         declared = operators().get(node["op"][len("_gluon_roi_") :])
         if node["op"].startswith("_gluon_roi_") and declared is not None:
-            _draw_rois(arrays, tensors, node, declared, random)
+            _draw_rois(arrays, shapes, tensors.nodes, node, declared, random)
     return arrays
 
 
 def _draw_rois(
-    arrays: dict, tensors: Tensors, node: dict, declared: Declared, random: np.random.RandomState
+    arrays: dict[str, np.ndarray],
+    shapes: dict[tuple[int, int], tuple],
+    nodes: list[dict],
+    node: dict,
+    declared: Declared,
+    random: np.random.RandomState,
 ) -> None:
     """Draw the inputs of an operator that are boxes, their numbers, or sizes of images."""
     attributes = node.get("attrs", {})
     given = [
         each for each in declared.inputs if not each.optional or is_true(attributes.get(each.name))
     ]
-    images, _, *sides = tensors.entries[tuple(node["inputs"][0][:2])].shape[:4]
+    images, _, *sides = shapes[tuple(node["inputs"][0][:2])][:4]
     for each, place in zip(given[::-1], node["inputs"][::-1]):
         number = place[0]
-        while tensors.nodes[number]["op"] in _COPIES:
-            number = tensors.nodes[number]["inputs"][0][0]
-        name = tensors.nodes[number]["name"]
-        if name not in arrays or tensors.nodes[number]["op"] != "null":
+        while nodes[number]["op"] in _COPIES:
+            number = nodes[number]["inputs"][0][0]
+        name = nodes[number]["name"]
+        if name not in arrays or nodes[number]["op"] != "null":
             continue
         array = arrays[name]
         if each.name == "im_info":
             stride = ast.literal_eval(attributes["feature_stride"])
             array[:] = [*(side * stride for side in sides), 1]
         elif each.role == "counts":
-            total = tensors.entries[tuple(node["inputs"][-2][:2])].shape[0]
+            total = shapes[tuple(node["inputs"][-2][:2])][0]
             array[:] = total // len(array)
             array[: total % len(array)] += 1
         elif each.role == "rois":

@@ -13,6 +13,7 @@ import pytest
 import gluon_roi
 from gluon_roi.__main__ import main
 from gluon_roi.onnx.graph import Graph
+from gluon_roi.onnx.registry import RULES
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime", minversion="1.20")
@@ -136,6 +137,108 @@ def test_drawn_inputs(name, monkeypatch, tmp_path):
         rois = arrays["rois"]
         assert set(rois[:, 0]) == {0, 1} and (rois[:, 1:3] < rois[:, 3:]).all()
         assert rois[:, 1:].min() >= 0 and rois[:, [1, 3]].max() <= 36 < rois[:, 2:].max() <= 48
+
+
+def _sizes_compared(monkeypatch: Any) -> list[dict[str, tuple]]:
+    """The shapes of the inputs of each comparison, which the list gets."""
+    compared: list[dict[str, tuple]] = []
+    original = verification._compare
+
+    def compare(*arguments: Any) -> None:
+        compared.append({name: array.shape for name, array in arguments[-2].items()})
+        original(*arguments)
+
+    monkeypatch.setattr(verification, "_compare", compare)
+    return compared
+
+
+ROWS = {"rois": (6, 5)}
+#: A symbol, the shapes of its inputs, their dynamic axes, and the other sizes that are compared.
+OTHER_SIZES: dict[str, tuple[Any, dict, dict, list[dict]]] = {
+    "all axes": (
+        DRAWN["rois"][0], {"data": (1, 8, 12, 640), **ROWS}, {"data": (0, 2, 3), "rois": (0,)},
+        [{"data": (2, 8, 24, 576), "rois": (12, 5)}],
+    ),
+    "counts": (
+        DRAWN["counts"][0], {"data": (2, 8, 12, 9), "rois": (5, 4), "num": (2,)},
+        {"data": {0: "batch"}, "rois": (0,), "num": {0: "batch"}},
+        [{"data": (4, 8, 12, 9), "rois": (10, 4), "num": (4,)}],
+    ),
+    "sizes of images": (
+        DRAWN["sizes of images"][0], {"data": (2, 8, 12, 9), "im_info": (2, 3)},
+        {"data": (0, 2, 3), "im_info": (0,)},
+        [{"data": (4, 8, 24, 18), "im_info": (4, 3)}],
+    ),
+    # GluonCV's detectors store anchors for a number of cells, of which they slice those of the map.
+    "a smaller map": (
+        S.broadcast_add(S.slice_like(S.ones((1, 1, 400, 400)), DATA, axes=(2, 3)), DATA),
+        {"data": (1, 3, 200, 150)}, {"data": (2, 3)}, [{"data": (1, 3, 136, 86)}],
+    ),
+    # The number of rows is the product of two sizes.
+    "products": (
+        S.reshape(S.broadcast_mul(DATA, S.var("other")), shape=(-1,)) + S.var("rows"),
+        {"data": (2, 1), "other": (1, 3), "rows": (6,)},
+        {"data": (0,), "other": (1,), "rows": (0,)},
+        [{"data": (4, 1), "other": (1, 6), "rows": (24,)}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_SIZES)
+def test_other_sizes(name, monkeypatch, tmp_path):
+    """Each dynamic axis has another size in one of the comparisons."""
+    symbol, shapes, dynamic, others = OTHER_SIZES[name]
+    compared = _sizes_compared(monkeypatch)
+    gluon_roi.onnx.export(symbol, shapes, tmp_path / "m.onnx", dynamic=dynamic, verify=True)
+    assert compared == [shapes, *others]
+
+
+def test_arrays_are_compared_alone(monkeypatch, tmp_path):
+    """A user who gives arrays chooses their sizes."""
+    compared = _sizes_compared(monkeypatch)
+    arrays = {"data": np.ones((3, 3, 8, 8))}
+    path = tmp_path / "m.onnx"
+    gluon_roi.onnx.export(_network(), [(1, 3, 8, 8)], path, dynamic=[(0,)], verify=arrays)
+    assert compared == [{"data": (3, 3, 8, 8)}]
+
+
+def test_a_file_that_is_right_for_one_size(monkeypatch, tmp_path):
+    """The error has the other size, and nothing is written."""
+    rows = S.slice_axis(S.shape_array(DATA, name="sizes"), axis=0, begin=0, end=1)
+    symbol = S.broadcast_mul(DATA, S.cast(rows, dtype="float32"), name="scaled")
+    # A constant, which is in the file without a node.
+    monkeypatch.setitem(
+        RULES, "shape_array", lambda graph, node: graph.constant(np.array([2, 8]), "fixed")
+    )
+    path = tmp_path / "m.onnx"
+    gluon_roi.onnx.export(symbol, [(2, 8)], path, verify=True)
+    path.unlink()
+    with pytest.raises(RuntimeError) as raised:
+        gluon_roi.onnx.export(symbol, [(2, 8)], path, dynamic=[(0,)], verify=True)
+    found = str(raised.value)
+    assert found.startswith("onnx.export: verify: with data (4, 8): output scaled_output differs")
+    assert found.endswith("; the first node that differs is scaled (broadcast_mul)")
+    assert not path.exists()
+
+
+def test_a_network_that_runs_at_one_size(monkeypatch, tmp_path):
+    """A warning names the axes without another size."""
+    original = verification._run_mxnet
+
+    def run(symbol: Any, source: Any, arrays: dict) -> Any:
+        if arrays["data"].shape[0] != 1:
+            raise ValueError("MXNet rejects the inputs")
+        return original(symbol, source, arrays)
+
+    monkeypatch.setattr(verification, "_run_mxnet", run)
+    symbol = S.Pooling(DATA, kernel=(2, 2))
+    compared = _sizes_compared(monkeypatch)
+    with pytest.warns(UserWarning, match="input_shapes are compared along axis 0 of data, because"):
+        gluon_roi.onnx.export(
+            symbol, [(1, 3, 8, 8)], tmp_path / "m.onnx", dynamic=[(0, 2, 3)], verify=True
+        )
+    heights, widths = ({each["data"][axis] for each in compared} for axis in (2, 3))
+    assert len(heights) == len(widths) == 2 and len(compared) == 3
 
 
 @pytest.mark.parametrize("shape", [(2, 100, 1), (2, 100)])
