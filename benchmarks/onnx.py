@@ -9,10 +9,11 @@
 
 Models have random weights, and one image of 600 x 800. MXNet as it is, MXNet switched by
 gluon_roi.optimize, the same with MXNet's own fusion and static_shape, with inference=True, also
-with winograd=False, and the runtimes take turns in one process for each number of threads; values
-are medians, of processor time for one thread and of elapsed time for several. "Found" counts how
-many of the best 100 detections of the switched model are found again: the same class, a score
-within 1e-3, corners within 0.05 pixels; the largest differences of scores and corners follow.
+with winograd=False, the runtimes and, where torch is installed, the file as a module of PyTorch
+take turns in one process for each number of threads; values are medians, of processor time for one
+thread and of elapsed time for several. "Found" counts how many of the best 100 detections of the
+switched model are found again: the same class, a score within 1e-3, corners within 0.05 pixels; the
+largest differences of scores and corners follow.
 "Conversion" is the elapsed time of gluon_roi.optimize with inference=True, which calls the network
 once. --write stores the seconds for benchmarks.speed, which draws them. --profile prints where the
 runtimes spend their time instead.
@@ -45,7 +46,7 @@ import gluon_roi
 from demo_rfcn import networks
 from demo_rfcn.model import ModelConfig
 from testing.onnx_runtimes import zoo
-from testing.onnx_runtimes.check import RUNTIMES, onnxruntime, openvino
+from testing.onnx_runtimes.check import RUNTIMES, installed, openvino, torch
 from testing.onnx_runtimes.classics import times
 from testing.onnx_runtimes.detectors import compare
 
@@ -67,7 +68,11 @@ OPTIONS = {
     "MXNet's fusion": {"backend": "MKLDNN", "static_shape": True},
     **OURS,
 }
-WAYS = ("MXNet", *OPTIONS, *RUNTIMES, "openvino's default")
+#: Modules of PyTorch take part where it is installed.
+LOADERS: dict[str, Callable] = {**RUNTIMES, "openvino's default": partial(openvino, precision=None)}
+if "torch" in installed():
+    LOADERS["torch"] = torch
+WAYS = ("MXNet", *OPTIONS, *LOADERS)
 
 
 class Model(NamedTuple):
@@ -159,8 +164,7 @@ class Detector:
     def calls(self, threads: int) -> dict[str, Callable[[], list]]:
         arrays = [x.asnumpy() for x in self._inputs]
         ours = [lambda n=net: zoo.flat(n(*self._inputs)) for net in self._nets.values()]
-        loaders = onnxruntime, openvino, partial(openvino, precision=None)
-        runtimes = [partial(load(self._path, threads), *arrays) for load in loaders]
+        runtimes = [partial(load(self._path, threads), *arrays) for load in LOADERS.values()]
         return dict(zip(WAYS, (*ours, *runtimes)))
 
     def profiles(self) -> dict[str, dict[str, float]]:
