@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the operators beside other libraries; prints a table, writes JSON and a chart.
+"""Times the operators next to other libraries; prints a table, writes JSON and a chart.
 
     python -m benchmarks --peer torchvision=/path/to/env/bin/python --peer paddle=...
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions for inference in MXNet's layout, beside MXNet's own, which are oneDNN's.
+"""Convolutions for inference in MXNet's layout, next to MXNet's own (oneDNN's).
 
     python -m benchmarks.gemm [--rounds 7] [--only REGEX]
 

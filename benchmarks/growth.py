@@ -298,9 +298,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         type=Path,
         default=FOLDER / "growth.png",
         metavar="FILE",
-        help="the picture; what was measured goes beside it, as .json (default: %(default)s)",
+        help="the picture; measurements are stored next to it, as .json (default: %(default)s)",
     )
-    parser.add_argument("--draw", type=Path, metavar="JSON", help="what was measured before")
+    parser.add_argument("--draw", type=Path, metavar="JSON", help="measurements of an earlier run")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, two points: a test")
     options = parser.parse_args(argv)
     if options.draw:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exported detectors in onnxruntime and OpenVINO beside MXNet: time and detections of whole models.
+"""Exported detectors in onnxruntime and OpenVINO next to MXNet: times and detections.
 
     pip install onnxruntime openvino==2026.4.1
     python -m benchmarks.onnx [--threads 1 2] [--only ssd yolo3] [--rounds 5]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of small calls and the parts of it, beside MXNet's own operators.
+"""The cost of small calls and its parts, next to MXNet's own operators.
 
     python -m benchmarks.small [--only REGEX] [--rounds 20]
 

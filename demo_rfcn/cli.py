@@ -134,8 +134,8 @@ def _save_prefix(arguments: dict[str, Any]) -> Path:
     return arguments.get("save_prefix", RUNS / "output")
 
 
-# By name: the line of help, the function that adds the options, and the one that makes of them the
-# call that is the command.
+# Name -> help text, function that adds the options, function that turns parsed options into the
+# call that runs the command.
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None], Callable[[dict], Callable[[], None]]]] = {
     "data": (
         "Generate an embedded data set in VOC layout, unless it exists.",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of a command: frozen, made once by `cli.py` from the command line.
 
-The values here are the defaults that `--help` shows. `make_settings` fills in those that follow
+The values here are the defaults that `--help` shows. `make_settings` fills in defaults that follow
 from other options; the number of steps may follow from the data (`Settings.with_steps`).
 """
 
@@ -261,7 +261,7 @@ class Settings:
     ) -> ModelConfig:
         """Return the configuration of the detector for some classes.
 
-        `start` has the first weights, which stay in a network of the form that they are from.
+        `start` is the checkpoint with the initial weights, whose form of the network is kept.
         """
         spec, model = self.data.spec, self.model
         return ModelConfig(
@@ -323,7 +323,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with those defaults that follow from other options."""
+    """Return options, completed by the defaults that follow from other options."""
     made = dict(values)
     name = made.get("dataset", Data.dataset)
     spec = DATASETS[name]
