@@ -47,8 +47,11 @@ class _Axis:
         """Bin q, shifted by gamma * offset lengths of the box."""
         real, count = self.real, self.side.samples_per_bin
         length = self.side.bin_size * real(self.bins)
+        largest = np.finfo(real).max
         with np.errstate(over="ignore"):
-            shift = real(self.gamma) * length * offset
+            # Not infinite, so that an offset of 0 is no shift.
+            reach = real(np.clip(self.gamma, -largest, largest)) * length
+            shift = np.clip(reach, -largest, largest) * offset
         fractions, low, high, high_weight, varies = self.side.samples(q, self.size, shift)
         weights, by_offset, by_low, by_high = np.zeros((4, self.size))
         np.add.at(weights, low, (real(1) - high_weight) / count)

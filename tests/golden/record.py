@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records results of torchvision and Paddle, for machines where they are not installed.
+"""Records results of torchvision, Paddle and mmcv, for machines where they are not installed.
 
 Run it with the Python of an environment that has the library and NumPy:
 
     python tests/golden/record.py torchvision
     python tests/golden/record.py paddle
+    python tests/golden/record.py mmcv             # needs its roi_align alone
     python tests/golden/record.py deform_conv2d    # of torchvision
 
 The calls are the attribute `recorded` of the rows in tests/operators/. The script writes
@@ -132,7 +133,26 @@ def run_paddle(case: Case, data: np.ndarray, rois: np.ndarray, d_out: np.ndarray
     return y.numpy(), x.grad.numpy()
 
 
-PEERS: dict[str, Callable[..., Result]] = {"torchvision": run_torchvision, "paddle": run_paddle}
+def run_mmcv(case: Case, data: np.ndarray, rois: np.ndarray, d_out: np.ndarray) -> Result:
+    torch, ops = importlib.import_module("torch"), importlib.import_module("mmcv.ops")
+    x = torch.from_numpy(data.copy()).requires_grad_()
+    arguments = [case["theirs"][name] for name in ("sampling_ratio", "pool_mode", "aligned")]
+    function = getattr(ops, case["function"])  # takes no keywords
+    y = function(x, torch.from_numpy(rois), case["pooled"], case["scale"], *arguments)
+    y.backward(torch.from_numpy(d_out))
+    return y.detach().numpy(), x.grad.numpy()
+
+
+PEERS: dict[str, Callable[..., Result]] = {
+    "torchvision": run_torchvision,
+    "paddle": run_paddle,
+    "mmcv": run_mmcv,
+}
+MODULES = {
+    "torchvision": ("torch", "torchvision"),
+    "paddle": ("paddle",),
+    "mmcv": ("torch", "mmcv"),
+}
 
 
 def run_deform_conv2d(call: Sampled) -> list[np.ndarray]:
@@ -174,12 +194,11 @@ def record(peer: str) -> str:
         if d_data is not None:
             arrays[f"{name}/d_out"] = (d_out * 8).astype(np.int8)
             arrays[f"{name}/d_data"] = d_data
-    modules = {"torchvision": ("torch", "torchvision"), "paddle": ("paddle",)}[peer]
     more = {
         "inputs": "data and d_out in eighths",
         "cases": {case_name(case): case for case in cases(peer)},
     }
-    return write(peer, modules, arrays, more)
+    return write(peer, MODULES[peer], arrays, more)
 
 
 def record_convolutions() -> str:

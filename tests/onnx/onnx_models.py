@@ -104,8 +104,10 @@ def _has_one_map(operator: cases.Operator) -> bool:
 
 
 def _is_refused(operator: Any, arguments: dict) -> bool:
-    """RotatedROIAlign with a number of samples that depends on the box has no translation."""
-    return operator.coordinates == 5 and "sampling_ratio" not in arguments
+    """RotatedROIAlign and maxima of samples whose number depends on the box have no translation."""
+    return "sampling_ratio" not in arguments and (
+        operator.coordinates == 5 or arguments.get("mode") == "max"
+    )
 
 
 def _operators() -> dict[str, Model]:

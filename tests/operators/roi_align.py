@@ -35,13 +35,21 @@ OPERATOR = Operator(
         {"sampling_ratio": 2},
         {"aligned": True},
         {"sampling_ratio": 3, "aligned": True},
+        {"mode": "max", "aligned": True},
+        {"mode": "max", "sampling_ratio": 2},
     ),
     rois_grad=True,
     sampled=True,
     linear=True,
     channels=same_channels,
     mxnet=_mxnet,
-    refused=(TOO_MANY_BINS, *BAD_SAMPLES, BAD_ROIS_GRAD),
+    mxnet_has=lambda pooled, arguments: "mode" not in arguments,
+    refused=(
+        TOO_MANY_BINS,
+        *BAD_SAMPLES,
+        BAD_ROIS_GRAD,
+        ({"mode": "mean"}, "argument mode: expected 'avg' or 'max', got 'mean'"),
+    ),
     recorded=tuple(
         Recorded(library, "roi_align", arguments, arguments)
         for library in ("torchvision", "paddle")
@@ -51,9 +59,19 @@ OPERATOR = Operator(
             {"sampling_ratio": -1, "aligned": True},
             {"sampling_ratio": 2, "aligned": True},
         )
+    )
+    + tuple(
+        Recorded(
+            "mmcv",
+            "roi_align",
+            {"sampling_ratio": sampling_ratio, "pool_mode": "max", "aligned": aligned},
+            {"sampling_ratio": sampling_ratio, "mode": "max", "aligned": aligned},
+        )
+        for sampling_ratio, aligned in ((0, True), (2, False))
     ),
     ramps=(
         ([0, 0, 3, 3], 1, {"aligned": False}, [3.75, 5.25, 9.75, 11.25]),
         ([0, 0, 3, 3], 1, {"aligned": True}, [1.5625, 3, 7.3125, 8.75]),
+        ([0, 0, 3, 3], 1, {"mode": "max"}, [5.625, 7.125, 11.625, 13.125]),
     ),
 )

@@ -175,7 +175,7 @@ def test_ramp(op):
         assert out.asnumpy().ravel().tolist() == expected
 
 
-# ---- torchvision and Paddle ----------------------------------------------------------------------
+# ---- torchvision, Paddle and mmcv ----------------------------------------------------------------
 
 
 @pytest.fixture(params=record.PEERS)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeformableROIAlign with offset and mask: values, gradients, mmcv's numbers, odd offsets."""
+"""DeformableROIAlign with offset and mask: values, gradients, forms of its inputs, odd offsets.
+
+tests/ops/test_published_vectors.py has mmcv's numbers.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import mxnet as mx
@@ -19,6 +23,7 @@ from support.cases import (
 
 import gluon_roi
 from gluon_roi import reference
+from testing import c_api
 
 DTYPES = ("float32", "float64", "float16")
 align: Any = gluon_roi.nd.DeformableROIAlign
@@ -37,7 +42,7 @@ def inputs(case, dtype, scale):
     """(arrays by name, keyword arguments), NumPy arrays."""
     channels, pooled, given, more = case
     rng = np.random.RandomState(7)
-    rois = all_rois(scale, "float64" if dtype == "float64" else "float32")[::2]
+    rois = all_rois(scale, "float64" if dtype == "float64" else "float32")[::2].copy()
     arrays = {"data": feature_map(channels, dtype), "rois": rois}
     if given != "mask":
         arrays["offset"] = rng.randn(len(rois), 2, *pooled).astype(dtype)
@@ -103,49 +108,153 @@ def test_zero_offsets_and_a_mask_of_ones_change_nothing():
         np.testing.assert_allclose(gradients[name], expected[name], 1e-11, 1e-11)
 
 
-#: Inputs and expected results of mmcv's tests of DeformRoIPool (Apache-2.0): map,
-#: last coordinate of the box, output of 2 x 2 bins of 2 samples, and the gradient of its sum.
-MMCV = (
-    ([[[1, 2], [3, 4]]], 1, [[[1, 1.25], [1.5, 1.75]]], [[[3.0625, 0.4375], [0.4375, 0.0625]]]),
-    (
-        [[[1, 2], [3, 4]], [[4, 3], [2, 1]]],
-        1,
-        [[[1, 1.25], [1.5, 1.75]], [[4, 3.75], [3.5, 3.25]]],
-        [[[3.0625, 0.4375], [0.4375, 0.0625]]] * 2,
-    ),
-    (
-        [[[1, 2, 5, 6], [3, 4, 7, 8], [9, 10, 13, 14], [11, 12, 15, 16]]],
-        3,
-        [[[1.9375, 4.75], [7.5625, 10.375]]],
-        [
-            [
-                [0.47265625, 0.4296875, 0.4296875, 0.04296875],
-                [0.4296875, 0.390625, 0.390625, 0.0390625],
-                [0.4296875, 0.390625, 0.390625, 0.0390625],
-                [0.04296875, 0.0390625, 0.0390625, 0.00390625],
-            ]
-        ],
-    ),
-)
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("sampling_ratio", [0, 3])
+def test_adjoint(aligned, sampling_ratio):
+    """<op(x, m), g> is <x, d_x> and <m, d_m>: the output is linear in data, and in mask."""
+    channels, pooled, scale = 5, (3, 2), 0.3
+    case = channels, pooled, "both", {"aligned": aligned, "sampling_ratio": sampling_ratio}
+    arrays, arguments = inputs(case, "float64", scale)
+    out, gradients = run(lambda **a: align(**a, **arguments), arrays)
+    left = (out * np.random.RandomState(1).randn(*out.shape)).sum()
+    for name in ("data", "mask"):
+        right = (arrays[name] * gradients[name]).sum()
+        assert left == pytest.approx(right, rel=1e-11, abs=1e-11), name
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("with_zeros", [False, True])
-@pytest.mark.parametrize("values, last, bins, d_data", MMCV)
-def test_mmcv(values, last, bins, d_data, with_zeros, dtype):
-    arrays = {"data": np.array([values], dtype), "rois": np.array([[0, 0, 0, last, last]], dtype)}
-    if with_zeros:
-        arrays["offset"], arrays["mask"] = (
-            np.zeros((1, 2, 2, 2), dtype),
-            np.ones((1, 1, 2, 2), dtype),
+def test_roi_forms(dtype):
+    """(N, R, 4), (K, 4) with rois_num, lists and float16 rois: the bytes of (K, 5), all gradients.
+
+    float16 holds these boxes exactly.
+    """
+    boxes = np.array([[1, 2, 9, 8], [0, 0, 17, 12], [-3, -3, 5.5, 5], [8, 2, 12, 9.25]])
+    rng, given = np.random.RandomState(7), {"pooled_size": (2, 3), "spatial_scale": 0.9}
+    given["rois_grad"] = True
+    like = {
+        "data": feature_map(3, dtype),
+        "offset": rng.randn(4, 2, 2, 3).astype(dtype),
+        "mask": rng.rand(4, 1, 2, 3).astype(dtype),
+    }
+    rows = np.hstack([[[0], [0], [1], [1]], boxes]).astype("float32")
+    out, gradients = run(lambda **a: align(**a, **given), {**like, "rois": rows})
+    flat = boxes.astype("float32")
+    counts = [mx.nd.array([2, 2], dtype=name) for name in ("int32", "int64", "float32")]
+    lists = gluon_roi.rois.from_list([mx.nd.array(flat[:2]), mx.nd.array(flat[2:])])
+    forms: list[tuple[np.ndarray, dict]] = [
+        (flat.reshape(2, 2, 4), {}),
+        *((flat, {"rois_num": count}) for count in counts),
+        (lists.asnumpy(), {}),
+        (rows.astype("float16"), {}),
+    ]
+    for rois, more in forms:
+        function = partial(align, **given, **more)
+        same, found = run(function, {**like, "rois": rois})
+        assert same.tobytes() == out.tobytes()
+        for name in like:
+            assert found[name].tobytes() == gradients[name].tobytes(), name
+        wanted = gradients["rois"][:, -rois.shape[-1] :].reshape(rois.shape)
+        np.testing.assert_array_equal(found["rois"], wanted.astype(rois.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_without_a_box(dtype):
+    """Padding rows are 0 and rows of NaN boxes NaN; no gradient of theirs is other than 0."""
+    arrays, arguments = inputs(CASES[0], dtype, 0.3)
+    arrays["rois"] = arrays["rois"][:8].copy()
+    arrays["offset"], arrays["mask"] = arrays["offset"][:8].copy(), arrays["mask"][:8].copy()
+    arrays["rois"][::2, 0] = np.resize([-1, -7], 4)
+    arrays["rois"][1, 3], arrays["rois"][3, 2] = np.nan, np.inf
+    arrays["offset"][::4], arrays["mask"][::4] = np.nan, np.inf
+    out, gradients = run(lambda **a: align(**a, **arguments, rois_grad=True), arrays)
+    assert (out[::2] == 0).all() and np.isnan(out[[1, 3]]).all()
+    for name in ("offset", "mask", "rois"):
+        assert not gradients[name][[0, 1, 2, 3, 4, 6]].any() and gradients[name][5].any()
+    alone = {name: array[[5, 7]] if name != "data" else array for name, array in arrays.items()}
+    slope = np.random.RandomState(1).randn(*out.shape)[[5, 7]]
+    kept, found = run(lambda **a: align(**a, **arguments, rois_grad=True), alone, slope)
+    np.testing.assert_array_equal(kept, out[[5, 7]])
+    np.testing.assert_array_equal(found["data"], gradients["data"])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_are_added(dtype):
+    """grad_req='add' of each input, over two calls; and 'null' of the others."""
+    arrays, arguments = inputs(CASES[1], dtype, 0.3)
+    _, expected = run(lambda **a: align(**a, **arguments, rois_grad=True), arrays)
+    slope = np.random.RandomState(1).randn(len(arrays["rois"]), 17, 3, 2)
+    for added in arrays:
+        given = {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
+        given[added].attach_grad("add")
+        for _ in range(2):
+            with autograd.record():
+                out = align(**given, **arguments, rois_grad=True)
+            out.backward(mx.nd.array(slope, dtype=dtype))
+        twice = expected[added] + expected[added]
+        np.testing.assert_array_equal(given[added].grad.asnumpy(), twice, err_msg=added)
+
+
+@pytest.mark.parametrize("given", [("offset",), ("mask",), ("offset", "mask")], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_c_interface(dtype, given):
+    """The bytes of gluon_roi.nd; the gradients of all inputs but data may be left out."""
+    arrays, arguments = inputs(CASES[0], dtype, 0.3)
+    names = ("data", "rois", "offset", "mask")
+    arrays = {name: arrays[name] for name in names[:2] + given}
+    expected, wanted = run(lambda **a: align(**a, **arguments, rois_grad=True), arrays)
+    library = c_api.Library(gluon_roi.library.PATH)
+    p = library.params("deformable_roi_align", (2, 3), 0.3, gamma=0.3, aligned=1, rois_grad=1)
+    tensors = c_api.tensors(*(arrays.get(name) for name in names))
+    out, device = np.full(expected.shape, 99, dtype), c_api.Device(c_api.CPU)
+    library.forward("deformable_roi_align", p, tensors, out, device)
+    assert out.tobytes() == expected.tobytes()
+    slope = np.random.RandomState(1).randn(*out.shape).astype(dtype)
+    for left_out in (None, *names[1:]):
+        found = {name: np.full_like(arrays[name], 99) for name in arrays if name != left_out}
+        gradients = [found.get(name) for name in names]
+        library.backward("deformable_roi_align", p, tensors, slope, gradients, device)
+        for name, gradient in found.items():
+            assert gradient.tobytes() == wanted[name].tobytes(), (name, left_out)
+
+
+@pytest.mark.parametrize("hybridize", [None, {}, {"static_alloc": True, "static_shape": True}])
+def test_block(hybridize):
+    """Every way to give a block its optional inputs, with arrays of mx.nd and of mx.np."""
+    data, rois = mx.nd.array(feature_map(2)), mx.nd.array([[0, 1, 1, 9, 8]])
+    offset, mask = mx.nd.ones((1, 2, 2, 2)), mx.nd.full((1, 1, 2, 2), 0.5)
+    for inputs_given in ((), (offset,), (offset, mask)):
+        block = gluon_roi.DeformableROIAlign(2, 0.5, gamma=0.2)
+        if hybridize is not None:
+            block.hybridize(**hybridize)
+        expected = align(data, rois, *inputs_given, 2, 0.5, gamma=0.2).asnumpy()
+        for _ in range(2):
+            np.testing.assert_array_equal(block(data, rois, *inputs_given).asnumpy(), expected)
+        flat, count = rois[:, 1:], mx.nd.array([1, 0], dtype="int32")
+        given = dict(zip(("offset", "mask"), inputs_given), rois_num=count)
+        np.testing.assert_array_equal(
+            align(data, flat, pooled_size=2, spatial_scale=0.5, gamma=0.2, **given).asnumpy(),
+            expected,
         )
-    ones = np.ones((1, len(bins), 2, 2))
-    out, gradients = run(
-        lambda **a: align(**a, pooled_size=2, spatial_scale=1.0, sampling_ratio=2), arrays, ones
-    )
-    tolerance = 1e-3 if dtype == "float16" else 1e-6
-    assert_near(out[0], bins, tolerance)
-    assert_near(gradients["data"][0], d_data, tolerance)
+
+
+def test_numpy_arrays():
+    """mx.np arrays give the bytes and gradients of mx.nd's, and are returned."""
+    arrays, arguments = inputs(CASES[0], "float32", 0.3)
+    expected, wanted = run(lambda **a: align(**a, **arguments, rois_grad=True), arrays)
+    mx.npx.set_np()
+    try:
+        given = {name: mx.np.array(array, dtype=array.dtype) for name, array in arrays.items()}
+        for array in given.values():
+            array.attach_grad()
+        with autograd.record():
+            out = mx.npx.gluon_roi.DeformableROIAlign(**given, **arguments, rois_grad=True)
+        out.backward(mx.np.array(np.random.RandomState(1).randn(*out.shape), dtype="float32"))
+        assert type(out) is mx.np.ndarray
+        np.testing.assert_array_equal(out.asnumpy(), expected)
+        for name, array in given.items():
+            np.testing.assert_array_equal(array.grad.asnumpy(), wanted[name])
+    finally:
+        mx.npx.reset_np()
 
 
 @pytest.mark.parametrize("aligned", [True, False])
@@ -214,6 +323,25 @@ def test_enormous_offsets(size):
     exact = {**arrays, **arguments, "geometry": np.float32}
     assert_near(out, reference.deformable_roi_align(**exact), 2e-6)
     assert all(not np.isnan(gradient).any() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("gamma", [1e30, -1e39, 1e300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_enormous_gamma(dtype, gamma):
+    """An offset of 0 is no shift, and each other one leads off the map."""
+    arrays, arguments = inputs(CASES[3], dtype, 0.3)
+    arguments["gamma"] = gamma
+    arrays["offset"] = np.sign(arrays["offset"])
+    arrays["offset"][::2] = 0
+    out, gradients = run(lambda **a: align(**a, **arguments), arrays)
+    exact = {**arrays, **arguments, "geometry": PRECISION[dtype].geometry}
+    assert_near(out, reference.deformable_roi_align(**exact), PRECISION[dtype].forward)
+    plain = align(
+        *(mx.nd.array(arrays[name], dtype=arrays[name].dtype) for name in ("data", "rois")),
+        **arguments,
+    )
+    np.testing.assert_allclose(out[::2], plain.asnumpy()[::2], PRECISION[dtype].forward, 1e-7)
+    assert not out[1::2].any() and not np.isnan(gradients["offset"]).any()
 
 
 def test_cells_of_weight_0_are_not_read():

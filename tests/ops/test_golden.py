@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of torchvision and Paddle, recorded by tests/golden/record.py."""
+"""Results of torchvision, Paddle and mmcv, recorded by tests/golden/record.py."""
 
 import os
 
@@ -91,4 +91,4 @@ def test_files_are_complete(peer):
 
 def test_files_are_small():
     files = [os.path.join(record.FOLDER, f"{peer}.npz") for peer in record.PEERS]
-    assert sum(map(os.path.getsize, files)) < 200e3
+    assert max(map(os.path.getsize, files)) < 120e3

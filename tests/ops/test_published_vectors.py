@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers that other projects publish in their tests.
 
-From mmcv (tests/test_ops/test_roi_align.py, test_roi_align_rotated.py, test_box_iou_rotated.py and
-test_nms_rotated.py) and detectron2 (tests/layers/test_roi_align.py), both under Apache-2.0. mmcv's
-angles are radians, those of suppression and intersection clockwise.
+From mmcv 2.2.0 (tests/test_ops/test_roi_align.py, test_deform_roi_pool.py,
+test_roi_align_rotated.py, test_box_iou_rotated.py and test_nms_rotated.py) and detectron2
+(tests/layers/test_roi_align.py), both under Apache-2.0. mmcv's angles are radians, those of
+suppression and intersection clockwise.
 """
 
 import mxnet as mx
 import numpy as np
 import pytest
-from mxnet import autograd
+from mxnet import autograd, gluon
 
 import gluon_roi
 
@@ -52,6 +53,83 @@ def test_roi_align_of_mmcv(maps, side, turns, expected, gradient):
         out.backward()
         np.testing.assert_allclose(out.asnumpy()[0], expected, atol=1e-6)
         np.testing.assert_allclose(data.grad.asnumpy()[0], gradient, atol=1e-6)
+
+
+class DeformRoIPoolPack(gluon.HybridBlock):
+    """The layers of mmcv's packs, whose last ones begin at 0: offsets of 0, and a mask of 1/2."""
+
+    def __init__(self, modulated):
+        super().__init__()
+        self.offset_fc, self.mask_fc = gluon.nn.HybridSequential(), None
+        for _ in range(2):
+            self.offset_fc.add(gluon.nn.Dense(1024, activation="relu"))
+        self.offset_fc.add(gluon.nn.Dense(8, weight_initializer="zeros"))
+        if modulated:
+            self.mask_fc = gluon.nn.HybridSequential()
+            self.mask_fc.add(gluon.nn.Dense(1024, activation="relu"))
+            self.mask_fc.add(gluon.nn.Dense(4, activation="sigmoid", weight_initializer="zeros"))
+        self.initialize()
+
+    def hybrid_forward(self, F, x, rois):
+        given = {"pooled_size": 2, "spatial_scale": 1.0, "sampling_ratio": 2}
+        pooled = F.gluon_roi.DeformableROIAlign(x, rois, **given)
+        given["offset"] = self.offset_fc(pooled).reshape((-1, 2, 2, 2))
+        if self.mask_fc is not None:
+            given["mask"] = self.mask_fc(pooled).reshape((-1, 1, 2, 2))
+        return F.gluon_roi.DeformableROIAlign(x, rois, **given)
+
+
+#: Maps, side of the box, output, gradient of the sum; of test_roi_align.py and
+#: test_deform_roi_pool.py, which have the same ones.
+MMCV_UPRIGHT = [(maps, side, *rest) for maps, side, turns, *rest in MMCV_ALIGN if not turns]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("factor", [None, 1, 0.5])
+@pytest.mark.parametrize("maps, side, expected, gradient", MMCV_UPRIGHT)
+def test_deform_roi_pool_of_mmcv(maps, side, expected, gradient, factor, dtype):
+    """test_deform_roi_pool_allclose: offsets of 0, or none; the modulated form has a factor."""
+    data, rois = (mx.nd.array(a, dtype=dtype) for a in ([maps], [[0, 0, 0, side, side]]))
+    given = {}
+    if factor is not None:
+        given["offset"] = mx.nd.zeros((1, 2, 2, 2), dtype=dtype)
+        given["mask"] = mx.nd.full((1, 1, 2, 2), factor, dtype=dtype)
+    data.attach_grad()
+    with autograd.record():
+        out = gluon_roi.nd.DeformableROIAlign(
+            data, rois, pooled_size=2, spatial_scale=1.0, sampling_ratio=2, **given
+        )
+    out.backward()
+    factor, tolerance = factor or 1, 1e-3 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(out.asnumpy()[0], np.multiply(expected, factor), tolerance)
+    np.testing.assert_allclose(data.grad.asnumpy()[0], np.multiply(gradient, factor), tolerance)
+
+
+@pytest.mark.parametrize("modulated", [False, True])
+@pytest.mark.parametrize("maps, side, expected, _", MMCV_UPRIGHT)
+def test_packs_of_mmcv(maps, side, expected, _, modulated):
+    """test_deform_roi_pool_gradcheck and test_modulated_deform_roi_pool_gradcheck.
+
+    With their step and tolerance, for every element of the output and of the map.
+    """
+    pool, rois, step = DeformRoIPoolPack(modulated), mx.nd.array([[0, 0, 0, side, side]]), 1e-2
+    data = mx.nd.array([maps])
+    data.attach_grad()
+    ends = []
+    for sign in (1, -1):
+        moved = [
+            data.asnumpy() + sign * step * np.eye(data.size)[n].reshape(data.shape)
+            for n in range(data.size)
+        ]
+        ends.append(np.stack([pool(mx.nd.array(x), rois).asnumpy().ravel() for x in moved]))
+    numeric = (ends[0] - ends[1]) / (2 * step)
+    out = pool(data, rois).asnumpy()[0]
+    np.testing.assert_allclose(out, np.multiply(expected, 0.5 if modulated else 1), 1e-6)
+    for n in range(numeric.shape[1]):
+        with autograd.record():
+            out = pool(data, rois).reshape(-1)[n]
+        out.backward()
+        np.testing.assert_allclose(data.grad.asnumpy().ravel(), numeric[:, n], 1e-3, 1e-2)
 
 
 @pytest.mark.parametrize("aligned, first", [(False, 7.5), (True, 4.5)])

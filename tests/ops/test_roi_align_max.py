@@ -52,11 +52,31 @@ def test_reference(arguments, dtype, channels, pooled):
     wanted = reference.roi_align_backward(slope, data, rois, pooled, 0.3, **exact)
     gradients = [(d_data, wanted[0])]
     # In other types, samples that differ by a rounding alone compete, and their derivatives with
-    # respect to the box are not near each other.
+    # respect to the box are not near each other: test_exact_gradients.
     if dtype == "float64":
         gradients.append((d_rois, wanted[1]))
     for actual, gradient in gradients:
         assert_near(actual, gradient, precision.backward * max(1, np.abs(gradient).max()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("aligned", [False, True])
+def test_exact_gradients(aligned, dtype):
+    """Numbers that every type computes exactly: the same samples are the largest, ties included."""
+    rng = np.random.RandomState(2)
+    data = rng.randint(-3, 4, (2, 18, 9, 12)).astype(dtype)
+    low, sides = rng.randint(-8, 44, (80, 2)) / 4, rng.choice([2, 4, 6, 8], (80, 2))
+    rois = np.hstack([rng.randint(-1, 2, (80, 1)), low, low + sides])
+    rois = rois.astype("float64" if dtype == "float64" else "float32")
+    given = {"pooled_size": 2, "spatial_scale": 1.0, "sampling_ratio": 2, "aligned": aligned}
+    slope = rng.randint(-2, 3, (80, 18, 2, 2))
+    out, d_data, d_rois = run(data, rois, slope, **given)
+    given["mode"] = "max"
+    np.testing.assert_array_equal(out, reference.roi_align(data, rois, **given))
+    wanted = reference.roi_align_backward(slope, data, rois, **given)
+    assert d_rois.dtype == rois.dtype and d_rois[:, 1:].any(axis=0).all()
+    np.testing.assert_array_equal(d_rois, wanted[1])
+    np.testing.assert_allclose(d_data, wanted[0].astype(dtype), 1e-3 if dtype == "float16" else 0)
 
 
 def test_worked_numbers():

@@ -54,6 +54,14 @@ for _ in range(int(sys.argv[2])):
             arguments = {**arguments, "rois_grad": True}
         arguments = {"pooled_size": (3, 3), "spatial_scale": 0.5, **arguments}
         call(op.function, [x, rois], "has batch index", **arguments)
+        if op.name == "DeformableROIAlign":
+            shifts = spoiled([rng.randn(6, 2, 3, 3), rng.rand(6, 1, 3, 3)])
+            arguments["gamma"] = rng.choice([0.1, -1.0, 1e9, 1e300])
+            call(op.function, [x, rois, *shifts], "has batch index", **arguments)
+            call(op.function, [x, rois, shifts[0]], "has batch index", **arguments)
+        if op.name == "ROIAlign":
+            arguments["mode"] = "max"
+            call(op.function, [*spoiled([x]), rois], "has batch index", **arguments)
     for name in DEFORMED:
         first, *others = DEFORMED[name].arrays("float32")
         sample = gluon_roi.nd.DeformableSampling

@@ -30,6 +30,8 @@ ROWS: list = [(op, arguments) for op in OPERATORS for arguments in op.arguments[
 ROWS += [(op, {"rois_grad": True}) for op in OPERATORS if op.rois_grad]
 ROWS += [
     (BY_NAME["DeformablePSROIPool"], {"trans_std": 0.1}),
+    (BY_NAME["ROIAlign"], {"mode": "max", "rois_grad": True}),
+    (BY_NAME["ROIAlign"], {"mode": "max", "rois_grad": True, "sampling_ratio": 2, "aligned": True}),
     (
         BY_NAME["PyramidROIAlign"],
         {"rois_grad": True, "canonical_size": 20, "canonical_level": 0},
