@@ -67,12 +67,13 @@ class Kernels:
 def touched_cells(item: Item, rois: np.ndarray) -> int:
     """Cells of the maps that a call reads, each counted once, in all channels.
 
-    These are the cells that a gradient of ones reaches, computed for one channel of the output.
-    Cells with a weight of 0 are left out. For operators whose gradient goes only to maxima, the
-    maximum on a map of zeros is the first cell of each bin; with more bins than the map has rows
-    and columns, every cell of a box is the first cell of some bin.
+    These are the cells that a gradient of ones reaches, computed for one channel of the output; for
+    a maximum of samples, the gradient of their mean. Cells with a weight of 0 are left out. For
+    operators whose gradient goes only to maxima of cells, the maximum on a map of zeros is the
+    first cell of each bin; with more bins than the map has rows and columns, every cell of a box is
+    the first cell of some bin.
     """
-    one = replace(item, channels=1, rois=len(rois), dtype="float32")
+    one = replace(item, channels=1, rois=len(rois), dtype="float32", mode="avg")
     if item.of.maxima:
         one = replace(one, pooled=max(one.map_shapes[0]) + 1)
     maps = [np.zeros(shape, np.float32) for shape in one.map_shapes]
@@ -106,5 +107,6 @@ def moved_by_pooling(item: Item) -> tuple[int, int]:
     gradients = size * int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))
     out = size * int(np.prod(item.out_shape, dtype=np.int64))
     read = size * touched_cells(item, rois) + rois.nbytes + (0 if trans is None else trans.nbytes)
-    read_again = read if item.of.maps_in_backward else rois.nbytes
+    reads_maps = item.of.maps_in_backward or item.mode == "max"  # to find the maximum again
+    read_again = read if reads_maps else rois.nbytes
     return read + out, read_again + out + gradients

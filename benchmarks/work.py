@@ -59,6 +59,7 @@ class Item(Row):
     rois: int  # K
     pooled: int = 7  # P = Q
     sampling_ratio: int = -1  # of the align operators; -1 is adaptive
+    mode: str = "avg"  # of ROIAlign
     image: tuple[int, int] = (600, 1000)  # height, width in pixels
     stride: int = 16  # image pixels per map cell
     levels: int = 1  # maps, each with twice the stride of the one before
@@ -78,7 +79,8 @@ class Item(Row):
     def arguments(self) -> dict[str, Any]:
         """Arguments of gluon_roi's operator besides pooled_size and spatial_scale."""
         samples = {"sampling_ratio": self.sampling_ratio} if self.of.samples else {}
-        return {**samples, **self.of.arguments}
+        mode = {"mode": self.mode} if self.mode != "avg" else {}
+        return {**samples, **self.of.arguments, **mode}
 
     @property
     def scale(self) -> float | tuple[float, ...]:
@@ -179,6 +181,8 @@ POOLING = (
     Item("ROIAlign FPN C=256 7x7 K=1000", "ROIAlign", 256, 1000, **_WITH_2, **_FINEST),
     Item("ROIAlign FPN C=256 14x14 K=1000", "ROIAlign", 256, 1000, 14, **_WITH_2, **_FINEST),
     Item("small ROIAlign C=16 7x7 K=8", "ROIAlign", 16, 8, **_WITH_2),
+    Item("ROIAlign max C=256 sampling 2 K=512", "ROIAlign", 256, 512, mode="max", **_WITH_2),
+    Item("ROIAlign max C=256 adaptive K=512", "ROIAlign", 256, 512, mode="max"),
     Item("PSROIPool 21x7x7 K=300", "PSROIPool", 21, 300),
     Item("PSROIPool 21x7x7 K=2000", "PSROIPool", 21, 2000, reuse=True),
     Item("PSROIPool 81x7x7 K=300", "PSROIPool", 81, 300),

@@ -28,7 +28,7 @@ SAMPLE = 2000
 
 def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
     item = Row.from_dict(fields)
-    if not library.has(item.operator):
+    if not library.has(item):
         return {}, {"unsupported": "no such operator"}
     try:
         work = library.prepare(item)

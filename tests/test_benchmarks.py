@@ -103,6 +103,7 @@ BOX = (0, 1, 1, 3, 4)
         # One sample in the middle, at (2, 2.5), of which a column gets no weight.
         ("ROIAlign", [BOX], {"pooled": 1}, 2),
         ("ROIAlign", [(0, 1, 1, 4, 4)], {"pooled": 1}, 4),
+        ("ROIAlign", [(0, 1, 1, 4, 4)], {"sampling_ratio": 2, "mode": "max"}, 16),
         # Four bins on maps of their own: rows 1 and 2 or 3 and 4, columns 1 and 2 or 2 and 3.
         ("PSROIPool", [BOX], {}, 16),
         ("PSROIPool", [(0, 0, 0, 7, 7)], {}, 64),
@@ -136,6 +137,7 @@ def test_moved_bytes():
     # The backward pass of an average reads no map.
     item = replace(item, operator="ROIAlign", sampling_ratio=8)
     assert moved_bytes(item)["forward+backward"] == both - cells
+    assert moved_bytes(replace(item, mode="max"))["forward+backward"] == both
 
 
 def test_moved_bytes_of_a_convolution():

@@ -21,7 +21,7 @@ from typing import Callable
 
 import numpy as np
 
-from ..work import Row
+from ..work import Item, Row
 
 #: Operators that several libraries have.
 COMMON = ("ROIPool", "ROIAlign", "PSROIPool", "PSROIAlign")
@@ -43,13 +43,16 @@ class Library:
     name = ""
     modules: tuple[str, ...] = ()  # what it needs; the first names its version
     operators: tuple[str, ...] | None = COMMON  # None: every one
+    modes: tuple[str, ...] = ("avg",)  # of ROIAlign
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
 
     @classmethod
-    def has(cls, operator: str) -> bool:
-        return cls.operators is None or operator in cls.operators
+    def has(cls, item: Row) -> bool:
+        if isinstance(item, Item) and item.mode not in cls.modes:
+            return False
+        return cls.operators is None or item.operator in cls.operators
 
     def version(self) -> str:
         return str(importlib.import_module(self.modules[0]).__version__)

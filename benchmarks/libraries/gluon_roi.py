@@ -14,6 +14,7 @@ from .ndarray import Ndarray
 class GluonRoi(Ndarray):
     name, modules = "gluon_roi", ("gluon_roi", "mxnet")
     operators: tuple[str, ...] | None = None
+    modes = ("avg", "max")
 
     def version(self) -> str:
         info = importlib.import_module("gluon_roi").build_info()

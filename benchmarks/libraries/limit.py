@@ -17,6 +17,7 @@ class Limit(Library):
 
     name, modules = "limit", ("numpy",)
     operators = None
+    modes = ("avg", "max")
 
     def prepare(self, item: Row) -> Work:
         moved = moved_bytes(item)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detectron2 and mmcv on torch's CPU tensors: their operators for rotated boxes.
+"""detectron2 and mmcv on torch's CPU tensors: operators for rotated boxes, and mmcv's ROIAlign.
 
 Their nms_rotated returns indices, so the call includes taking these rows. The angles are converted
 before the call.
@@ -11,14 +11,15 @@ import importlib
 from typing import Any
 
 from ..suppression import Overlaps, Suppression
-from ..work import Row
+from ..work import Item, Row
 from .base import Library, Unsupported, Work
+from .tensor import work_of
 
 
 class Rotated(Library):
     """Libraries that suppress rotated boxes, and intersect every pair of two lists."""
 
-    operators = ("BoxNMS", "BoxIoU")
+    operators: tuple[str, ...] = ("BoxNMS", "BoxIoU")
 
     def boxes(self, torch: Any, boxes: Any) -> Any:
         """gluon_roi's boxes in the form of the library."""
@@ -69,7 +70,21 @@ class Detectron2(Rotated):
 
 
 class Mmcv(Rotated):
+    """Its DeformRoIPool has no kernel for the CPU."""
+
     name, modules = "mmcv", ("mmcv", "torch")
+    operators = (*Rotated.operators, "ROIAlign")
+    modes = ("avg", "max")
+
+    def prepare(self, item: Row) -> Work:
+        if not isinstance(item, Item):
+            return super().prepare(item)
+        if item.dtype == "float16":
+            raise Unsupported("it sums in float16")
+        importlib.import_module("torch").set_num_threads(self.threads)
+        roi_align = importlib.import_module("mmcv.ops").roi_align  # takes no keywords
+        more = (item.pooled,) * 2, item.scale, item.sampling_ratio, item.mode, item.aligned
+        return work_of(lambda rois, data: roi_align(data, rois, *more), item.inputs(), item.dtype)
 
     def boxes(self, torch: Any, boxes: Any) -> Any:
         """Its angles are clockwise radians."""

@@ -9,7 +9,8 @@ from typing import Any, Callable
 
 from ..suppression import Overlaps, Suppression
 from ..work import Item, Row
-from .base import BETWEEN, COMMON, Library, Unsupported, Work
+from .base import COMMON, Library, Unsupported, Work
+from .tensor import work_of
 
 
 class Torchvision(Library):
@@ -60,44 +61,12 @@ class Torchvision(Library):
         if isinstance(item, Suppression) and item.rotated:
             raise Unsupported("no rotated boxes")
         torch.set_num_threads(self.threads)
-        call, inputs = self._call(ops, item), item.inputs()
-        fixed = [torch.from_numpy(a.astype(item.dtype)) for a in inputs.fixed]
-        given = [torch.from_numpy(a) for a in inputs.variable]
-        d_out = torch.from_numpy(inputs.d_out)
-        recorded = [x.clone().requires_grad_() for x in given]
-
-        def forward(variable: list[Any]) -> Any:
-            with torch.no_grad():
-                return call(*fixed, *variable)
-
-        def both(variable: list[Any]) -> Any:
-            for x in variable:
-                x.grad = None
-            out = call(*fixed, *variable)
-            out.backward(d_out)
-            return out
-
-        between = torch.zeros(BETWEEN)
-        made: list[Any] = []
-
-        def others() -> None:
-            between.add_(1)
-            made[:] = [(x * 1).requires_grad_() for x in given]
-
+        inputs = item.inputs()
+        has_gradient = not isinstance(item, (Suppression, Overlaps))
+        work = work_of(self._call(ops, item), inputs, item.dtype, has_gradient)
         if isinstance(item, Suppression):
-            return {
-                "forward": lambda: forward(given),
-                "forward in a network": (others, lambda: forward(made)),
-                "result": lambda: item.output(
-                    inputs.variable[0], self._kept(ops, item, given[0]).numpy()
-                ),
-            }
-        work: Work = {
-            "forward": lambda: forward(given),
-            "forward in a network": (others, lambda: forward(made)),
-            "result": lambda: forward(given).numpy(),
-        }
-        if not isinstance(item, Overlaps):
-            work["forward+backward"] = lambda: both(recorded)
-            work["forward+backward in a network"] = (others, lambda: both(made))
+            data = torch.from_numpy(inputs.variable[0])
+            work["result"] = lambda: item.output(
+                inputs.variable[0], self._kept(ops, item, data).numpy()
+            )
         return work

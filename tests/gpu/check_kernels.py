@@ -140,7 +140,7 @@ def reference(library: c_api.Library) -> dict[str, Callable[[], None]]:
 
 
 #: What is timed, and compared with torchvision; the others are compared with the CPU.
-WORK = tuple(item for item in POOLING if Torchvision.has(item.operator))
+WORK = tuple(item for item in POOLING if Torchvision.has(item))
 
 
 def peer(item: Item) -> Callable:
