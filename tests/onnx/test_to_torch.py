@@ -108,22 +108,9 @@ def test_gradients_of_backbones(name, tmp_path):
             block.beta.set_data(mx.nd.random.normal(shape=block.beta.shape))  # no kink is hit
     path = tmp_path / "model.onnx"
     gluon_roi.onnx.export(net, [image.shape], path, fold=False)
-    image.attach_grad()
-    with mx.autograd.record():
-        out = net(image)
-    head = small_network.head_gradient(out.shape)
-    out.backward(mx.nd.array(head))
-    module = gluon_roi.onnx.to_torch(path)
-    data = torch.tensor(image.asnumpy(), requires_grad=True)
-    module(data).backward(torch.tensor(head))
-    expected = {n: p.grad() for n, p in net.collect_params().items() if p.grad_req != "null"}
-    found = {n: p.grad for n, p in module.named_parameters()}
-    assert found.keys() == expected.keys()
-    for n, values in {"image": image.grad, **expected}.items():
-        values = values.asnumpy()
-        mine = data.grad if n == "image" else found[n]
-        limit = small_network.TOLERANCE * np.abs(values).max()
-        np.testing.assert_allclose(mine.numpy(), values, rtol=0, atol=limit, err_msg=n)
+    inputs = [image.asnumpy()]
+    found = small_network.in_torch(gluon_roi.onnx.to_torch(path), inputs)
+    small_network.assert_same(found, small_network.in_mxnet(net, inputs))
 
 
 def _blocks(block):

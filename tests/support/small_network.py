@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network with a RoI operator, whose outputs and gradients PyTorch has to equal."""
+"""A small network with a RoI operator, and outputs and gradients that PyTorch has to equal."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def exported(path: Path) -> tuple[Network, list[np.ndarray], Path]:
     return net, inputs, path
 
 
-def in_mxnet(net: Network, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
+def in_mxnet(net: Any, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
     """The output, and the gradients of the image and of the parameters, by name."""
-    image, rois = map(mx.nd.array, inputs)
+    image, *others = map(mx.nd.array, inputs)
     image.attach_grad()
     with mx.autograd.record():
-        out = net(image, rois)
+        out = net(image, *others)
     out.backward(mx.nd.array(head_gradient(out.shape)))
     weights = {n: p for n, p in net.collect_params().items() if p.grad_req != "null"}
     gradients = {name: parameter.grad().asnumpy() for name, parameter in weights.items()}
@@ -87,9 +87,9 @@ def in_mxnet(net: Network, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
 def in_torch(module: Any, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
     import torch
 
-    image, rois = map(torch.tensor, inputs)
+    image, *others = map(torch.tensor, inputs)
     image.requires_grad_()
-    out = module(image, rois)
+    out = module(image, *others)
     out.backward(torch.tensor(head_gradient(out.shape)))
     gradients = {name: weight.grad.numpy() for name, weight in module.named_parameters()}
     return {"output": out.detach().numpy(), "image": image.grad.numpy(), **gradients}

@@ -17,6 +17,12 @@ def is_finite(value: Tensor) -> Tensor:
     return value.abs() < np.inf
 
 
+def all_finite(value: Tensor) -> Tensor:
+    """Whether all numbers along axis 1 are finite; the axis is kept, with size 1."""
+    finite = is_finite(value).cast(np.int32)
+    return value.graph("ReduceMin", finite, axes=[1], keepdims=1).cast(np.bool_)
+
+
 def round_away(value: Tensor) -> Tensor:
     """Round halves away from zero; ONNX's Round rounds them to even."""
     size = value.abs()

@@ -8,7 +8,7 @@ import numpy as np
 from ..graph import Graph, Node, Tensor
 from ..registry import rule
 from .align import align_boxes
-from .arithmetic import is_finite, product, saturate
+from .arithmetic import all_finite, product, saturate
 from .bins import SampleAxis, align_bins, sample_axes
 from .boxes import data_of, decode, finish, join_bins, pooled_size
 
@@ -40,8 +40,7 @@ def deformable_roi_align(g: Graph, node: Node) -> Tensor:
     factor = None
     if "offset" in given:
         offset = data_of(node, 2).gather(rows.place, axis=0)
-        finite = offset.graph("ReduceMin", is_finite(offset).cast(np.int32), axes=[1], keepdims=1)
-        finite = finite.cast(np.bool_)
+        finite = all_finite(offset)
         x, y = finite.where(offset, 0).split(2, 1)
         shifts = [
             product(product(product(axis.bin, float(bins)), gamma).unsqueeze(2, 3), along)

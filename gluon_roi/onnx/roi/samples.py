@@ -11,7 +11,7 @@ import numpy as np
 
 from ..graph import Graph, Node, Tensor, concat, concat_sizes
 from ..registry import rule
-from .arithmetic import bases, is_finite, on_map, positions, product, quotient, round_away, rounded
+from .arithmetic import all_finite, bases, on_map, positions, product, quotient, round_away, rounded
 from .boxes import (
     axes_of,
     bin_images,
@@ -235,8 +235,7 @@ def _part_offsets(
     for axis, part in zip((2, 3), parts_of_bins(pooled, grid_of(node, "part_size", pooled))):
         trans = trans.gather(part, axis=axis)
     trans = trans.reshape(count, 2, *pooled)
-    finite = trans.graph("ReduceMin", is_finite(trans).cast(np.int32), axes=[1], keepdims=1)
-    finite = finite.cast(np.bool_)
+    finite = all_finite(trans)
     trans = finite.where(trans, 0)
     trans = product(trans, node.get("trans_std", 0.0))
     x, y = (one.squeeze(1) for one in trans.split(2, 1))
