@@ -113,6 +113,41 @@ def test_ties_outside_and_nan():
         assert out.item() == lowest and not d_data.any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ways_to_call(dtype):
+    """Blocks, symbols, arrays of mx.np, and each form of rois give the same bytes and gradients."""
+    boxes = np.array([[1, 2, 9, 8], [0, 0, 17, 12], [-3, -3, 5, 5], [8, 2, 12, 9]], "float32")
+    rois = np.hstack([[[0], [0], [1], [1]], boxes]).astype("float32")
+    data, given = feature_map(5, dtype), {"pooled_size": (2, 3), "spatial_scale": 0.5}
+    out, d_data, d_rois = run(data, rois, **given)
+    given = {**given, "mode": "max", "rois_grad": True}
+    slope = mx.nd.array(np.random.RandomState(1).randn(*out.shape), dtype=dtype)
+    x, r, flat = (mx.nd.array(array, dtype=array.dtype) for array in (data, rois, boxes))
+    counts, block = mx.nd.array([2, 2], dtype="int32"), gluon_roi.ROIAlign(**given)
+    block.hybridize(static_alloc=True, static_shape=True)
+    symbol = align_symbols(mx.sym.var("x"), mx.sym.var("r"), **given)
+    executor = symbol.bind(mx.cpu(), {"x": x, "r": r}, grad_req="null")
+    calls = [
+        (lambda: block(x, r), r),
+        (lambda: align(x, flat, rois_num=counts, **given), flat),
+        (lambda: align(x, flat.reshape((2, 2, 4)), **given), flat),
+        (lambda: align(x, gluon_roi.rois.from_list([flat[:2], flat[2:]]), **given), flat),
+        (lambda: align(x.as_np_ndarray(), r.as_np_ndarray(), **given).as_nd_ndarray(), r),
+    ]
+    assert executor.forward()[0].asnumpy().tobytes() == out.tobytes()
+    for call, boxes_given in calls:
+        for array in (x, boxes_given):
+            array.attach_grad("add")
+        for _ in range(2):
+            with autograd.record():
+                same = call()
+            same.backward(slope)
+        assert same.asnumpy().tobytes() == out.tobytes()
+        assert x.grad.asnumpy().tobytes() == (d_data + d_data).tobytes()
+        wanted = 2 * d_rois[:, -boxes_given.shape[1] :]
+        np.testing.assert_array_equal(boxes_given.grad.asnumpy(), wanted)
+
+
 def test_refused():
     with pytest.raises(
         mx.MXNetError, match="ROIAlign: argument mode: expected .*avg.*, got 'mean'"

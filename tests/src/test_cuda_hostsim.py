@@ -19,7 +19,7 @@ import numpy as np
 import presets
 import pytest
 from operators import ROWS
-from support.cases import feature_map, row_id
+from support.cases import all_rois, feature_map, row_id
 from support.deformed import CALLS as SAMPLED
 from support.kernel_checks import CHECKS, DTYPES, Kernels, arguments_of
 from support.suppressed import CALLS as SUPPRESSED
@@ -73,6 +73,24 @@ def test_bytes_do_not_depend_on_the_order_of_threads(kernels, op, arguments, mon
         monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
         (out,) = kernels.run(symbol, p, data, rois)
         results.append((out, *kernels.run(symbol, p, data, rois, out)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bytes_of_bin_offsets_do_not_depend_on_the_order_of_threads(kernels, dtype, monkeypatch):
+    """DeformableROIAlign with offsets and a mask."""
+    op, rois, rng = "deformable_roi_align", all_rois(0.3), np.random.RandomState(5)
+    p = kernels.library.params(op, (3, 2), 0.3, gamma=0.3, aligned=1, rois_grad=1)
+    shapes = {"offset": (len(rois), 2, 3, 2), "mask": (len(rois), 1, 3, 2)}
+    more = {name: rng.randn(*shape).astype(dtype) for name, shape in shapes.items()}
+    results = []
+    for order in ORDERS:
+        monkeypatch.setenv("GLUON_ROI_HOSTSIM_ORDER", order)
+        (out,) = kernels.run(op, p, feature_map(3, dtype), rois, **more)
+        results.append((out, *kernels.run(op, p, feature_map(3, dtype), rois, out, **more)))
     for other in results[1:]:
         for a, b in zip(results[0], other):
             assert a.tobytes() == b.tobytes()
