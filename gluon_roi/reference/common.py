@@ -103,8 +103,9 @@ def check(
     if data.ndim != 4:
         raise ValueError(f"{name}: data has {data.ndim} dimensions, expected 4 (N, C, H, W)")
     scale = float(spatial_scale)
-    if not 0 < scale < float("inf"):
-        raise ValueError(f"{name}: spatial_scale is {spatial_scale}, expected a number above 0")
+    if not 0 < scale <= MAX_COORDINATE:
+        expected = f"a number above 0, at most {MAX_COORDINATE:g}"
+        raise ValueError(f"{name}: spatial_scale is {spatial_scale}, expected {expected}")
     given, boxes = split_rois(name, rois, rois_num, len(data), coordinates)
     indices = np.asarray(given, np.float64)
     is_valid = (indices < 0) | ((indices < len(data)) & (indices == np.floor(indices)))

@@ -35,9 +35,9 @@ bool may_be_empty() {
   return inside != 0;
 }
 
-// Whether this thread is inside Symbol.infer_shape_partial(), which may leave shapes unknown. MXNet
-// does not pass this to operators, so the call stack is searched.
-bool infers_in_part() {
+// Searches this thread's call stack for Symbol.infer_shape_partial(), which may leave shapes
+// unknown. MXNet does not pass this to operators in any other way.
+bool is_called_by_infer_shape_partial() {
   void* frames[128];
   const int count = backtrace(frames, 128);
   return std::any_of(frames, frames + count, [](void* frame) {
@@ -134,7 +134,8 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
     inputs.push_back(tensor_of(op.name(), declared[i], (*in)[i], with_empty_arrays));
   }
   const std::vector<Tensor> outputs = op.infer(attributes, inputs);
-  const bool in_part = !std::all_of(inputs.begin(), inputs.end(), is_complete) && infers_in_part();
+  const bool in_part =
+      !std::all_of(inputs.begin(), inputs.end(), is_complete) && is_called_by_infer_shape_partial();
   // The library API has no value for "no shape" either: MXNet would treat such an input as a scalar
   // or an empty array, and would silently bind the graph.
   const auto missing = std::find_if(inputs.begin(), inputs.end(), has_no_shape);

@@ -15,9 +15,9 @@ class AlignOperator : public RoiOperator<Op, P> {
   static bool rois_gradient(const P& p) { return p.rois_grad != 0; }
 
   template <class T>
-  static void forward(const P& p, const Inputs& in, const Tensor& out);
+  static void forward(const P& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const P& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const P& p, const RoiArrays& in, const Tensor& d_out, const RoiArrays& d);
 
  private:
   AlignOperator() = default;

@@ -23,8 +23,11 @@ constexpr Limits kPositiveInt{"an int from 1 to 16777216", 1, kMaxAlongAxis};
 constexpr Limits kNonNegativeInt{"an int from 0 on", 0, kMaxInt};
 constexpr const char* kFinite = "a finite number";
 constexpr const char* kThreshold = "a number, inf or nan";
-constexpr const char* kPositive = "a finite number > 0";
-constexpr const char* kList = "a list of 1 to 8 finite numbers > 0";
+// Up to this number, scales and what is computed with them stay far below the largest float.
+constexpr double kMaxPositive = 1e30;
+constexpr const char* kPositive = "a number > 0, at most 1e30";
+constexpr const char* kList = "a list of 1 to 8 numbers > 0, at most 1e30";
+bool is_positive(double value) { return value > 0 && value <= kMaxPositive; }
 static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as in the sentences above");
 
 // Merges the kinds that differ only in their limits.
@@ -131,7 +134,7 @@ class Parser final : public KindVisitor {
     if (!find(values.name, fallback == nullptr, kList)) text_ = fallback;
     double* const numbers = *values.value;
     require(parse_list(text_, kMaxInList, numbers, count.value) && *count.value > 0 &&
-            std::all_of(numbers, numbers + *count.value, [](double x) { return x > 0; }));
+            std::all_of(numbers, numbers + *count.value, is_positive));
   }
   void optional_positive(Field<int64_t> field) override {
     *field.value = 0;
@@ -179,7 +182,7 @@ class Parser final : public KindVisitor {
   void real_parameter(Field<double> field, bool positive, double fallback) override {
     *field.value = fallback;
     if (!find(field.name, positive && fallback == 0, positive ? kPositive : kFinite)) return;
-    require(parse_one(text_, field.value) && (!positive || *field.value > 0));
+    require(parse_one(text_, field.value) && (!positive || is_positive(*field.value)));
   }
   void int_parameter(Field<int32_t> field, const char*, const Limits& limits,
                      int32_t fallback) override {
@@ -257,7 +260,7 @@ class Checker final : public KindVisitor {
 
  private:
   void real_parameter(Field<double> field, bool positive, double) override {
-    require(std::isfinite(*field.value) && (!positive || *field.value > 0), field.name,
+    require(positive ? is_positive(*field.value) : std::isfinite(*field.value), field.name,
             positive ? kPositive : kFinite, *field.value);
   }
   void int_parameter(Field<int32_t> field, const char*, const Limits& limits, int32_t) override {

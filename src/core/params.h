@@ -53,13 +53,13 @@ class ParamVisitor {
   // An int for both axes, or (height, width).
   virtual void size(const char* name, Field<int32_t> height, Field<int32_t> width,
                     Pair pair = kRequiredSize) = 0;
-  // A number > 0. It is required if the default is 0.
+  // A number > 0, at most 1e30. It is required if the default is 0.
   virtual void positive(Field<double> field, double fallback = 0) = 0;
   // A number with a default.
   virtual void number(Field<double> field, double fallback) = 0;
   // A threshold, which may be infinite or NaN.
   virtual void threshold(Field<double> field, double fallback) { number(field, fallback); }
-  // A list of numbers > 0, such as (0.25, 0.125). It is required if there is no default.
+  // A list of such numbers, for example (0.25, 0.125). It is required if there is no default.
   virtual void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                              const char* fallback = nullptr) = 0;
   // A positive int, or None, which is stored as 0.

@@ -4,11 +4,11 @@
 namespace gluon_roi {
 
 // "data", or "data 2" if there are several maps.
-static std::string map_name(const Inputs& in, int i) {
+static std::string map_name(const RoiArrays& in, int i) {
   return in.count == 1 ? "data" : "data " + std::to_string(i);
 }
 
-static void check_maps(const char* op, const Inputs& in) {
+static void check_maps(const char* op, const RoiArrays& in) {
   for (int i = 0; i < in.count; ++i) {
     const Tensor& map = in.maps[i];
     if (map.ndim >= 0 && map.ndim != 4) {
@@ -27,7 +27,7 @@ static void check_maps(const char* op, const Inputs& in) {
 }
 
 // Splits the `all` rows of rois among the lists, and returns the rows of one list.
-static int64_t rows_of_list(const char* op, const Inputs& in, int64_t all) {
+static int64_t rows_of_list(const char* op, const RoiArrays& in, int64_t all) {
   if (all < 0) return -1;
   if (all % in.lists != 0) {
     fail(op, "rois has shape ", shape_text(in.rois), ", expected a list of boxes for each of the ",
@@ -36,7 +36,7 @@ static int64_t rows_of_list(const char* op, const Inputs& in, int64_t all) {
   return all / in.lists;
 }
 
-int64_t check_shapes(const char* op, const Inputs& in) {
+int64_t check_shapes(const char* op, const RoiArrays& in) {
   check_maps(op, in);
   const Tensor &rois = in.rois, &counts = in.rois_num;
   const int64_t images = in.data.ndim == 4 ? in.data.shape[0] : -1;

@@ -7,36 +7,34 @@
 
 namespace gluon_roi {
 
-// ---- Inputs of a kernel -------------------------------------------------------------------------
+// ---- Arrays of a kernel -------------------------------------------------------------------------
 
-struct Inputs {
+// The inputs of a call. As the last argument of backward(), the gradients to write: every element
+// is overwritten, and a gradient without memory is not requested.
+struct RoiArrays {
   Tensor data;         // the map, or the first map of a pyramid
   const Tensor* maps;  // all maps, including data
   int32_t count;       // number of maps
   int32_t coordinates;
   int32_t lists = 1;  // number of lists of boxes in rois, one after the other
   Tensor rois;
-  Tensor offsets;   // the first kLike input; no memory if omitted
-  Tensor mask;      // the second
+  Tensor offsets;   // trans or offset: the first kLike input; no memory if omitted
+  Tensor mask;      // the second kLike input
   Tensor rois_num;  // no memory if omitted
 };
-
-// Gradients to write. Every element is overwritten. A gradient without memory is not requested.
-using Gradients = Inputs;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
 // Throws if the known shapes of the inputs do not fit together. Returns the number of rows of the
 // output (the boxes in one list), or -1 if it is unknown.
-int64_t check_shapes(const char* op, const Inputs& in);
+int64_t check_shapes(const char* op, const RoiArrays& in);
 
 // Throws if the known dimensions of the output already give more than `max_elements` elements. The
 // message names the argument that is responsible.
 void check_output_size(const char* op, const Tensor& out, bool has_output_dim,
                        int64_t max_elements);
 
-// The defaults are for one map and upright boxes. Op defines forward() and backward() on Inputs and
-// Gradients.
+// The defaults are for one map and upright boxes. Op defines forward() and backward() on RoiArrays.
 template <class Op, class P>
 class RoiOperator {
  public:
@@ -60,11 +58,11 @@ class RoiOperator {
   // Whether rois has a gradient with these parameters.
   static bool rois_gradient(const P&) { return false; }
   // Checks what is specific to the operator. Sizes may be unknown.
-  static void check_inputs(const P&, const Inputs&) {}
+  static void check_inputs(const P&, const RoiArrays&) {}
 
   // ---- Required by bindings/operator.h ----
-  static Inputs view(const P& params, const Tensor* slots) {
-    Inputs in{};
+  static RoiArrays view(const P& params, const Tensor* slots) {
+    RoiArrays in{};
     in.maps = slots;
     in.count = Op::array_count(params);
     in.data = slots[0];
@@ -84,8 +82,8 @@ class RoiOperator {
     return Op::kInputs[input].has_gradient &&
            (Op::kInputs[input].role != Role::kRois || Op::rois_gradient(params));
   }
-  static Gradients gradients(const P& params, const Tensor* slots) {
-    Gradients d = view(params, slots);
+  static RoiArrays gradients(const P& params, const Tensor* slots) {
+    RoiArrays d = view(params, slots);
     for (size_t i = 1; i < std::size(Op::kInputs); ++i) {
       if (computes_gradient(params, i)) continue;
       if (Op::kInputs[i].role == Role::kRois) d.rois = Tensor{};
@@ -93,7 +91,7 @@ class RoiOperator {
     }
     return d;
   }
-  static void infer(const P& params, const Inputs& in, Tensor* out, int64_t max_elements) {
+  static void infer(const P& params, const RoiArrays& in, Tensor* out, int64_t max_elements) {
     const int64_t rows = check_shapes(Op::kName, in);
     out->ndim = 4;
     out->shape[0] = out->shape[1] = -1;

@@ -61,7 +61,7 @@ ALWAYS_INLINE void sum_rows(const AnyTap* taps, int32_t begin, int32_t end, cons
 
 // Writes the rows of out that belong to valid RoIs. Each row has at most one of them.
 template <class Op, class T>
-void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<SumOf<T>> all,
+void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTable<SumOf<T>> all,
                       const Tensor& out) {
   using A = SumOf<T>;
   Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
@@ -144,7 +144,7 @@ void align_valid_rows(const typename Op::Params& p, const Inputs& in, RoiTable<S
 // always only one list has a valid RoI for the row. If there are more, they are pooled in turn and
 // added.
 template <class Op, class T>
-void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<SumOf<T>>& table,
+void align_lists(const typename Op::Params& p, const RoiArrays& in, const RoiTable<SumOf<T>>& table,
                  const Tensor& out) {
   using A = SumOf<T>;
   const int64_t rows = table.rows.per_list, row_size = elements(out) / rows;
@@ -180,7 +180,7 @@ void align_lists(const typename Op::Params& p, const Inputs& in, const RoiTable<
 }
 
 template <class Op, class T>
-void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
+void align_forward(const typename Op::Params& p, const RoiArrays& in, const Tensor& out) {
   RoiTable<SumOf<T>> table(Op::kName, in, p.bad_index);
   if (in.lists > 1) return align_lists<Op, T>(p, in, table, out);
   table.fill_special_rows(data_of<T>(out), elements(out) / out.shape[0]);
@@ -188,7 +188,7 @@ void align_forward(const typename Op::Params& p, const Inputs& in, const Tensor&
 }
 
 template <class Op, class T>
-void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out_tensor,
+void align_backward(const typename Op::Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
   Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
@@ -279,7 +279,7 @@ void align_backward(const typename Op::Params& p, const Inputs& in, const Tensor
 }
 
 template <class Op, class T>
-void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Tensor& d_out,
+void align_roi_gradient(const typename Op::Params& p, const RoiArrays& in, const Tensor& d_out,
                         const Tensor& d_rois) {
   using G = SumOf<T>;
   const RoiTable<G> table(Op::kName, in, p.bad_index);
@@ -305,7 +305,6 @@ void align_roi_gradient(const typename Op::Params& p, const Inputs& in, const Te
             terms.add(plane, d_row + c * bins, gradient, simd);
           }
         });
-        terms.finish(gradient);
       });
 }
 
@@ -315,14 +314,14 @@ namespace gluon_roi {
 
 template <class Op, class P>
 template <class T>
-void AlignOperator<Op, P>::forward(const P& p, const Inputs& in, const Tensor& out) {
+void AlignOperator<Op, P>::forward(const P& p, const RoiArrays& in, const Tensor& out) {
   cpu::align_forward<Op, T>(p, in, out);
 }
 
 template <class Op, class P>
 template <class T>
-void AlignOperator<Op, P>::backward(const P& p, const Inputs& in, const Tensor& d_out,
-                                    const Gradients& d) {
+void AlignOperator<Op, P>::backward(const P& p, const RoiArrays& in, const Tensor& d_out,
+                                    const RoiArrays& d) {
   cpu::align_backward<Op, T>(p, in, d_out, d.maps);
   if (!is_absent(d.rois)) cpu::align_roi_gradient<Op, T>(p, in, d_out, d.rois);
 }

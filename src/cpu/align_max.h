@@ -145,7 +145,7 @@ void for_each_chunk_of_samples(const Rule& rule, int pooled_height, int pooled_w
 }
 
 template <class Op, class T>
-void align_max_forward(const typename Op::Params& p, const Inputs& in, const Tensor& out) {
+void align_max_forward(const typename Op::Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(Op::kName, in, p.bad_index);
   const T* data = data_of<const T>(in.data);
@@ -187,8 +187,8 @@ void align_max_forward(const typename Op::Params& p, const Inputs& in, const Ten
 // The gradient of a bin goes to the cells of its first largest sample. It is found again, because
 // out may be rounded.
 template <class Op, class T>
-void align_max_backward(const typename Op::Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                        const Gradients& d) {
+void align_max_backward(const typename Op::Params& p, const RoiArrays& in,
+                        const Tensor& d_out_tensor, const RoiArrays& d) {
   using A = SumOf<T>;
   const RoiTable<A> table(Op::kName, in, p.bad_index);
   const auto rule = Op::rule(p);
@@ -266,9 +266,6 @@ void align_max_backward(const typename Op::Params& p, const Inputs& in, const Te
               add_largest_slopes(best, y, ph, x, pw, plane, width, double{load(d_bin)}, gradient);
             }
           }
-        }
-        for (int i = 0; i < kScaledCoordinates; ++i) {
-          gradient[i] *= pow2_scale<A>(rule.spatial_scale);
         }
       });
 }

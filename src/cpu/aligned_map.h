@@ -86,7 +86,7 @@ Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
 
 // The maps of a call, each with the RoIs that are pooled from it.
 template <class Op, class T>
-Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const Inputs& in,
+Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const RoiArrays& in,
                                    RoiTable<SumOf<T>> table) {
   Vector<AlignedMap<T>> maps;
   if (in.count == 1) {

@@ -22,7 +22,7 @@ struct BinTable {
 
   // Computes the bins of a chunk, reusing the memory of the previous chunk.
   void make(BinRule rule, double spatial_scale, const RoiTable<float>& table, const Chunk& rois) {
-    const float scale = narrow<float>(spatial_scale);
+    const float scale = static_cast<float>(spatial_scale);
     const int height = static_cast<int>(data_.shape[2]), width = static_cast<int>(data_.shape[3]);
     chunk = rois;
     coverage = Coverage(data_);

@@ -11,17 +11,14 @@ namespace gluon_roi::cpu {
 
 // Computes the gradient of one RoI, gradient[4], with respect to x1, y1, x2 and y2 in image pixels.
 // add() adds one channel: plane(ph, pw) is the map that bin (ph, pw) reads, and d_out[ph *
-// pooled_width + pw] the gradient of the bin. Call finish() after the last channel.
+// pooled_width + pw] the gradient of the bin.
 template <class G>
 class RoiGradient {
  public:
   template <class Rule>
   RoiGradient(int pooled_height, int pooled_width, const Rule& rule, const Roi<G>& roi,
               const Tensor& data)
-      : pooled_height_(pooled_height),
-        pooled_width_(pooled_width),
-        width_(data.shape[3]),
-        pow2_scale_(pow2_scale<G>(rule.spatial_scale)) {
+      : pooled_height_(pooled_height), pooled_width_(pooled_width), width_(data.shape[3]) {
     add_axis(rule.axis(roi.y1(), roi.y2(), pooled_height_, static_cast<int32_t>(data.shape[2])),
              pooled_height_, &y_, &y_begin_);
     add_axis(rule.axis(roi.x1(), roi.x2(), pooled_width_, static_cast<int32_t>(data.shape[3])),
@@ -51,9 +48,6 @@ class RoiGradient {
       }
     }
   }
-  void finish(double* gradient) const {
-    for (int i = 0; i < kScaledCoordinates; ++i) gradient[i] *= pow2_scale_;
-  }
 
  private:
   template <class Axis>
@@ -78,7 +72,6 @@ class RoiGradient {
 
   int pooled_height_, pooled_width_;
   int64_t width_;
-  double pow2_scale_;
   Vector<GradientTap<G>> y_, x_;
   Vector<size_t> y_begin_, x_begin_;
 };

@@ -38,7 +38,7 @@ struct RoiTable {
   RoiRows rows{};         // what was decoded
 
   RoiTable() = default;
-  RoiTable(const char* op, const Inputs& in, int32_t bad_index)
+  RoiTable(const char* op, const RoiArrays& in, int32_t bad_index)
       : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)) {
     rois.resize(static_cast<size_t>(rows.rows));
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);

@@ -31,7 +31,7 @@ struct TapSlopes {
 // An estimate of the taps of a RoI, rarely too low: four cells per sample, but not more than the
 // cells of the box and the overlap of its bins.
 template <class G>
-int64_t estimated_taps(const RotatedRule& rule, const RotatedBox<G>& box) {
+int64_t estimated_taps(const RotatedRule& rule, const SampledBox<G>& box) {
   const double bins = static_cast<double>(rule.bins());
   const double cells = static_cast<double>(box.cells().count());
   return static_cast<int64_t>(std::min(4 * box.divisor() * bins, 2 * cells + 4 * bins));
@@ -119,7 +119,7 @@ template <class G>
 struct BoxSamples {
   SideSamples<G> u, v;
 
-  void make(const RotatedRule& rule, const RotatedBox<G>& box) {
+  void make(const RotatedRule& rule, const SampledBox<G>& box) {
     const auto frame = box.map_frame();
     u.make(
         rule.pooled_width,
@@ -137,7 +137,7 @@ template <class G>
 class BinTaps {
  public:
   // Starts with a box. Returns the part of the map with all cells that it reads.
-  CellRect begin(const RotatedRule& rule, const RotatedBox<G>& box) {
+  CellRect begin(const RotatedRule& rule, const SampledBox<G>& box) {
     constexpr int64_t kMaxWindow = 1 << 14;  // cells
     samples_.make(rule, box);
     box_ = box;
@@ -175,7 +175,7 @@ class BinTaps {
  private:
   using List = typename SideSamples<G>::List;
   BoxSamples<G> samples_;
-  RotatedBox<G> box_;
+  SampledBox<G> box_;
   G share_;         // of a sample in the mean over a bin
   bool are_apart_;  // whether no two samples of a bin read the same cell, so that nothing is summed
   CellWindow<G> window_;   // the sums of weights
@@ -191,7 +191,7 @@ class BinTaps {
   template <class Index, class Add>
   ALWAYS_INLINE void for_each_part(const List& u_list, const List& v_list, const Index& index,
                                    const Add& add) const {
-    const RotatedBox<G> box = box_;
+    const SampledBox<G> box = box_;
     const G share = share_;
     for (const SideOffset<G>* v = v_list.begin; v != v_list.end; ++v) {
       for (const SideOffset<G>* u = u_list.begin; u != u_list.end; ++u) {
@@ -245,7 +245,7 @@ class RoiTaps {
   }
   void reserve(int64_t count) { taps_.reserve(static_cast<size_t>(count)); }
   // Adds the taps of a RoI. Returns the part of the map with all cells that it reads.
-  CellRect add(const RotatedRule& rule, const RotatedBox<G>& box) {
+  CellRect add(const RotatedRule& rule, const SampledBox<G>& box) {
     const CellRect cells = bin_taps_.begin(rule, box);
     ends_.push_back(size_);
     for (int p = 0; p < rule.pooled_height; ++p) {
@@ -278,7 +278,7 @@ struct SlopeTaps {
   Vector<TapSlopes<G>> slopes;
   Vector<int64_t> ends;  // of each bin
 
-  SlopeTaps(const RotatedRule& rule, const RotatedBox<G>& box) {
+  SlopeTaps(const RotatedRule& rule, const SampledBox<G>& box) {
     BoxSamples<G> samples;
     samples.make(rule, box);
     cells.reserve(static_cast<size_t>(estimated_taps(rule, box)));

@@ -46,13 +46,13 @@ class BoxColumns {
   explicit BoxColumns(int64_t count)
       : count_(count), padded_(blocks_of<A>(count) * kLanes<A>), values_(kColumns * padded_) {}
   int64_t count() const { return count_; }
-  void set(int64_t i, const RankedBox<A>& box) {
+  void set(int64_t i, const OverlapBox<A>& box) {
     const A values[kColumns] = {box.x1, box.y1, box.x2, box.y2, box.area};
     for (int n = 0; n < kColumns; ++n) values_[n * padded_ + i] = values[n];
   }
   // Loads a register of boxes.
   template <class Simd>
-  ALWAYS_INLINE RankedBox<typename Lanes<A, Simd>::Register> load(int64_t i) const {
+  ALWAYS_INLINE OverlapBox<typename Lanes<A, Simd>::Register> load(int64_t i) const {
     using Stored = typename Lanes<A, Simd>::Stored;
     const A* const from = values_.data() + i;
     return {*reinterpret_cast<const Stored*>(from),
@@ -61,7 +61,7 @@ class BoxColumns {
             *reinterpret_cast<const Stored*>(from + 3 * padded_),
             *reinterpret_cast<const Stored*>(from + 4 * padded_)};
   }
-  RankedBox<A> box(int64_t i) const {
+  OverlapBox<A> box(int64_t i) const {
     const A* const from = values_.data() + i;
     return {from[0], from[padded_], from[2 * padded_], from[3 * padded_], from[4 * padded_]};
   }
@@ -132,14 +132,14 @@ class Suppression {
     using Values = Lanes<A, Simd>;
     using Register = typename Values::Register;
     using Stored = typename Values::Stored;
-    const RankedBox<Register> tested = boxes_.template load<Simd>(i);
+    const OverlapBox<Register> tested = boxes_.template load<Simd>(i);
     const Register one = Values::all(1).registers[0];
     const Register threshold = Values::all(threshold_).registers[0];
     const Register reject_factors = Values::all(reject_factor_).registers[0];
     const auto intersect_with_kept = [&](int64_t n, Register* intersection,
                                          Register* union_area) INLINE_LAMBDA {
-      const RankedBox<A>& box = kept_[n];
-      const RankedBox<Register> other = {
+      const OverlapBox<A>& box = kept_[n];
+      const OverlapBox<Register> other = {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
           Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
           Values::all(box.area).registers[0]};
@@ -169,7 +169,7 @@ class Suppression {
   const BoxColumns<A>& boxes_;
   const A threshold_, reject_factor_;
   Vector<A> suppressed_;  // 1 if a box is suppressed, else 0; undefined for padding
-  Vector<RankedBox<A>> kept_;
+  Vector<OverlapBox<A>> kept_;
 };
 
 // ---- Rotated boxes ------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Suppression {
 // boxes at a time, in lanes, and only boxes whose bounding boxes overlap are intersected.
 class RotatedSuppression {
  public:
-  RotatedSuppression(const Vector<OrientedBox>& boxes, double threshold)
+  RotatedSuppression(const Vector<RotatedOverlapBox>& boxes, double threshold)
       : boxes_(boxes), threshold_(threshold), padded_(round_up(boxes.size(), kLanes<double>)) {
     bounds_.resize(kColumns * padded_);
   }
@@ -198,7 +198,7 @@ class RotatedSuppression {
         if (over[index] != 0) continue;
         const int64_t last = static_cast<int64_t>(kept.size());
         if (is_suppressed(index, kept, before, last)) continue;
-        const OrientedBox& box = boxes_[index];
+        const RotatedOverlapBox& box = boxes_[index];
         const double columns[kColumns] = {box.x, box.y, box.half_x, box.half_y};
         for (size_t n = 0; n < kColumns; ++n) bounds_[n * padded_ + kept.size()] = columns[n];
         kept.push_back(static_cast<int32_t>(index));
@@ -211,7 +211,7 @@ class RotatedSuppression {
   // Whether one of the kept boxes [first, last) overlaps a box.
   bool is_suppressed(int64_t index, const Vector<int32_t>& kept, int64_t first,
                      int64_t last) const {
-    const OrientedBox& box = boxes_[index];
+    const RotatedOverlapBox& box = boxes_[index];
     while (first < last) {
       // With a negative threshold, disjoint boxes suppress one another as well.
       int64_t end = last;
@@ -224,7 +224,7 @@ class RotatedSuppression {
   }
   // Advances *first to the first register with a kept bounding box that overlaps that of `box`, and
   // sets *end to the register's end. Boxes behind the last full register are not compared here.
-  void find_close(const OrientedBox& box, int64_t* first, int64_t* end) const {
+  void find_close(const RotatedOverlapBox& box, int64_t* first, int64_t* end) const {
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<double, decltype(simd)>;
       using Register = typename Values::Register;
@@ -254,7 +254,7 @@ class RotatedSuppression {
   }
 
   static constexpr size_t kColumns = 4;
-  const Vector<OrientedBox>& boxes_;
+  const Vector<RotatedOverlapBox>& boxes_;
   const double threshold_;
   const size_t padded_;
   Vector<double> bounds_;  // bounding boxes of the kept boxes: centres and half sizes, in columns

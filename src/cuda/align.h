@@ -70,7 +70,7 @@ DEVICE_INLINE void store_as(void* array, int dtype, int64_t i, double value) {
 template <class T, class Rule>
 __global__ void __launch_bounds__(kGradientThreads)
     roi_gradient_kernel(Rule rule, ForwardPlan plan, const T* data, const T* d_out, void* d_rois,
-                        int32_t dtype, double box_scale) {
+                        int32_t dtype) {
   using A = SumOf<T>;
   constexpr int kCoordinates = Rule::kCoordinates;
   const int64_t k = blockIdx.x;
@@ -101,26 +101,23 @@ __global__ void __launch_bounds__(kGradientThreads)
   // 3. Write the row of d_rois.
   const int64_t columns = rule.tables.rows.columns;
   if (thread < kCoordinates) {
-    const double scale = thread < kScaledCoordinates ? box_scale : 1.0;
-    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0] * scale);
+    store_as(d_rois, dtype, (k + 1) * columns - kCoordinates + thread, partial[thread][0]);
   }
   if (thread == kCoordinates && columns > kCoordinates) store_as(d_rois, dtype, k * columns, 0);
 }
 
 // The row of rois that corresponds to row 0 of out, for map i.
-inline int64_t first_row(const RoiTable& tables, const Inputs& in, int32_t i) {
+inline int64_t first_row(const RoiTable& tables, const RoiArrays& in, int32_t i) {
   return in.lists > 1 ? i * tables.rows.per_list : 0;
 }
 
 template <class T, class Rule>
 void launch_roi_gradient(const Gpu& gpu, const Rule& rule, const PositionSensitive& layout,
-                         const Pyramid& pyramid, const Inputs& in, const Tensor& d_out,
-                         const Tensor& d_rois) {
+                         const RoiArrays& in, const Tensor& d_out, const Tensor& d_rois) {
   for (int32_t i = 0; i < in.count; ++i) {
     launch(gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
-           data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype,
-           pow2_scale<SumOf<T>>(pyramid.scale[i]));
+           data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype);
   }
 }
 
@@ -188,14 +185,14 @@ template <class Op, class T>
 struct AlignCall {
   using Params = typename Op::Params;
   const Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   PositionSensitive layout;
   decltype(Op::rule(std::declval<Params>())) rule;
   AlignTable<SumOf<T>> tables;
   RoiLists lists;
   std::optional<AlignGradientRule<T>> gradient;
 
-  AlignCall(WorkspaceArena* arena, const Params& params, const Inputs& inputs, bool backward)
+  AlignCall(WorkspaceArena* arena, const Params& params, const RoiArrays& inputs, bool backward)
       : p(params),
         in(inputs),
         layout(Op::layout(p, in.data.shape[1])),
@@ -216,7 +213,7 @@ struct AlignCall {
   // Launches `kernel`, which writes the gradient of a map, for every map.
   template <class Kernel>
   void align_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
-                      const Gradients& d) const {
+                      const RoiArrays& d) const {
     if (d_out.shape[0] == 0) {
       for (int32_t i = 0; i < in.count; ++i) zero_fill(gpu, d.maps[i]);
       return;
@@ -230,7 +227,7 @@ struct AlignCall {
     }
     if (is_absent(d.rois)) return;
     gradient->tables.build(gpu, rule);
-    launch_roi_gradient<T>(gpu, *gradient, layout, tables.pyramid, in, d_out, d.rois);
+    launch_roi_gradient<T>(gpu, *gradient, layout, in, d_out, d.rois);
   }
 };
 
@@ -239,7 +236,7 @@ template <class Op, class T>
 struct Call : AlignCall<Op, T> {
   using AlignCall<Op, T>::AlignCall;
 
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out, const RoiArrays& d) const {
     this->align_backward(gpu, align_backward_kernel<T>, d_out, d);
   }
 };

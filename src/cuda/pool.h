@@ -21,12 +21,12 @@ DEVICE_INLINE BinView stage_bins(const BinTable& tables, int64_t k, char* buffer
 template <class Op, class T>
 struct PoolCall {
   const typename Op::Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   PositionSensitive layout;
   BinTable tables;
   RoiLists lists;
 
-  PoolCall(WorkspaceArena* arena, const typename Op::Params& params, const Inputs& inputs, bool)
+  PoolCall(WorkspaceArena* arena, const typename Op::Params& params, const RoiArrays& inputs, bool)
       : p(params),
         in(inputs),
         layout(Op::layout(p, in.data.shape[1])),
@@ -42,7 +42,7 @@ struct PoolCall {
   // `kernel` writes d_data.
   template <class Kernel>
   void pool_backward(const Gpu& gpu, Kernel* kernel, const Tensor& d_out,
-                     const Gradients& d) const {
+                     const RoiArrays& d) const {
     if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
     tables.build(gpu, Op::rule(p), p.spatial_scale);
     lists.build(gpu, tables);

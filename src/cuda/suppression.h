@@ -16,7 +16,7 @@ DEVICE_INLINE int64_t thread_number() {
 }
 
 // Arrays with a row of `padded` boxes for each segment. Ranks without a box have the index -1.
-template <class A, class Box = RankedBox<A>>
+template <class A, class Box = OverlapBox<A>>
 struct Segments {
   int64_t segments, padded;  // padded: a power of two
   Rank<A>* ranks;
@@ -73,15 +73,15 @@ void sort_segments(const Gpu& gpu, const Segments<A, Box>& all) {
 template <bool kInclusiveCorners, class A>
 struct UprightRule {
   A threshold;
-  DEVICE_INLINE bool operator()(const RankedBox<A>& box, const RankedBox<A>& kept) const {
+  DEVICE_INLINE bool operator()(const OverlapBox<A>& box, const OverlapBox<A>& kept) const {
     A intersection, union_area;
     intersect<kInclusiveCorners>(box, kept, A(1), &intersection, &union_area);
     return intersection / union_area > threshold;
   }
 };
-struct OrientedRule {
+struct RotatedOverlapRule {
   double threshold;
-  DEVICE_INLINE bool operator()(const OrientedBox& box, const OrientedBox& kept) const {
+  DEVICE_INLINE bool operator()(const RotatedOverlapBox& box, const RotatedOverlapBox& kept) const {
     return overlap_above(box, kept, threshold);
   }
 };
@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kInclusiveCorners, class A>
 void suppress(const Gpu& gpu, const Segments<A>& all, A threshold, int64_t max_kept) {
   using Rule = UprightRule<kInclusiveCorners, A>;
-  launch(gpu, suppress_kernel<Rule, A, RankedBox<A>>, all.segments, kThreads, all, Rule{threshold},
+  launch(gpu, suppress_kernel<Rule, A, OverlapBox<A>>, all.segments, kThreads, all, Rule{threshold},
          max_kept);
 }
 template <class A>
-void suppress_rotated(const Gpu& gpu, const Segments<A, OrientedBox>& all, double threshold) {
-  launch(gpu, suppress_kernel<OrientedRule, A, OrientedBox>, all.segments, kThreads, all,
-         OrientedRule{threshold}, all.padded);
+void suppress_rotated(const Gpu& gpu, const Segments<A, RotatedOverlapBox>& all, double threshold) {
+  launch(gpu, suppress_kernel<RotatedOverlapRule, A, RotatedOverlapBox>, all.segments, kThreads,
+         all, RotatedOverlapRule{threshold}, all.padded);
 }
 
 // ---- Soft suppression ---------------------------------------------------------------------------

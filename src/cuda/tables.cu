@@ -5,8 +5,8 @@
 
 namespace gluon_roi::cuda {
 
-RoiTable::RoiTable(WorkspaceArena* arena, const Inputs& in, int32_t bin_rows, int32_t bin_columns,
-                   int32_t bad_index, int64_t classes_of_pairs)
+RoiTable::RoiTable(WorkspaceArena* arena, const RoiArrays& in, int32_t bin_rows,
+                   int32_t bin_columns, int32_t bad_index, int64_t classes_of_pairs)
     : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)),
       classes(classes_of_pairs),
       pooled_height(bin_rows),
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kTableThreads)
 }  // namespace
 
 void BinTable::build(const Gpu& gpu, BinRule rule, double spatial_scale) const {
-  launch(gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, narrow<float>(spatial_scale));
+  launch(gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, static_cast<float>(spatial_scale));
 }
 
 // ---- Taps ---------------------------------------------------------------------------------------

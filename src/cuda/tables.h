@@ -31,10 +31,11 @@ struct RoiTable {
   int32_t height, width;                                            // the largest height and width
   RoiExtent* extents;                                               // K * classes
 
-  RoiTable(WorkspaceArena* arena, const Inputs& in, int32_t bin_rows, int32_t bin_columns,
+  RoiTable(WorkspaceArena* arena, const RoiArrays& in, int32_t bin_rows, int32_t bin_columns,
            int32_t bad_index, int64_t classes_of_pairs);
   template <class Params>
-  RoiTable(WorkspaceArena* arena, const Params& p, const Inputs& in, int64_t classes_of_pairs = 1)
+  RoiTable(WorkspaceArena* arena, const Params& p, const RoiArrays& in,
+           int64_t classes_of_pairs = 1)
       : RoiTable(arena, in, p.pooled_height, p.pooled_width, p.bad_index, classes_of_pairs) {}
 
   int64_t all_pairs() const { return rows.rows * classes; }
@@ -46,7 +47,7 @@ struct BinTable : RoiTable {
   int32_t* edges;  // K * 2 * (P + Q): two edges per bin, rows first
 
   template <class Params>
-  BinTable(WorkspaceArena* arena, const Params& p, const Inputs& in)
+  BinTable(WorkspaceArena* arena, const Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
         edges(arena->take<int32_t>(rows.rows * 2 * (pooled_height + pooled_width))) {}
 
@@ -127,7 +128,7 @@ struct TapTable : RoiTable {
   BinTap<G>* cell_taps;  // K * (max_taps_y + max_taps_x), or nullptr
 
   template <class Params, class Rule>
-  TapTable(WorkspaceArena* arena, const Params& p, const Inputs& in, const Pyramid& maps_of_rois,
+  TapTable(WorkspaceArena* arena, const Params& p, const RoiArrays& in, const Pyramid& maps_of_rois,
            const Rule& rule, bool with_cells)
       : RoiTable(arena, p, in),
         pyramid(maps_of_rois),

@@ -60,16 +60,16 @@ void BoxIoU::infer(const Params& p, const View& in, Tensor* outputs, int64_t max
 namespace {
 
 template <class A, class T>
-RankedBox<A> upright_box(const T* row, bool center) {
+OverlapBox<A> upright_box(const T* row, bool center) {
   A values[4];
   for (int n = 0; n < 4; ++n) values[n] = load(row + n);
   return box_of_row(values, center);
 }
 template <class T>
-OrientedBox rotated_box(const T* row) {
+RotatedOverlapBox rotated_box(const T* row) {
   SumOf<T> values[5];
   for (int n = 0; n < 5; ++n) values[n] = load(row + n);
-  return oriented_box_of_row(values);
+  return rotated_overlap_box_of_row(values);
 }
 
 }  // namespace
@@ -92,11 +92,11 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
         store(out + i, static_cast<A>(overlap));
       });
     }
-    Vector<OrientedBox> others;
+    Vector<RotatedOverlapBox> others;
     others.reserve(static_cast<size_t>(columns));
     for (int64_t j = 0; j < columns; ++j) others.push_back(rotated_box(rhs + 5 * j));
     return parallel_for(rows, rows * columns * kWorkOfRotatedPair, [&](int64_t i) {
-      const OrientedBox box = rotated_box(lhs + 5 * i);
+      const RotatedOverlapBox box = rotated_box(lhs + 5 * i);
       for (int64_t j = 0; j < columns; ++j) {
         store(out + i * columns + j, static_cast<A>(overlap_of(box, others[j], over_first)));
       }
@@ -104,8 +104,8 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
   }
   if (p.aligned != 0) {
     return parallel_for(rows, rows * kWorkOfUprightPair, [&](int64_t i) {
-      const RankedBox<A> a = upright_box<A>(lhs + 4 * i, center);
-      const RankedBox<A> b = upright_box<A>(rhs + 4 * i, center);
+      const OverlapBox<A> a = upright_box<A>(lhs + 4 * i, center);
+      const OverlapBox<A> b = upright_box<A>(rhs + 4 * i, center);
       A overlap;
       measure_overlap(a, b, over_first, A(1), &overlap);
       store(out + i, overlap);
@@ -114,11 +114,11 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
   BoxColumns<A> others(columns);
   for (int64_t j = 0; j < columns; ++j) others.set(j, upright_box<A>(rhs + 4 * j, center));
   parallel_for(rows, rows * columns * kWorkOfUprightPair, [&](int64_t i) {
-    const RankedBox<A> box = upright_box<A>(lhs + 4 * i, center);
+    const OverlapBox<A> box = upright_box<A>(lhs + 4 * i, center);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       using Register = typename Values::Register;
-      const RankedBox<Register> one_box = {
+      const OverlapBox<Register> one_box = {
           Values::all(box.x1).registers[0], Values::all(box.y1).registers[0],
           Values::all(box.x2).registers[0], Values::all(box.y2).registers[0],
           Values::all(box.area).registers[0]};
@@ -126,7 +126,7 @@ void BoxIoU::forward(const Params& p, const View& in, const Outputs& out_tensors
       for (int64_t j = 0; j < columns; j += kLanes<A>) {
         Values results;
         Values::for_each([&](int n) INLINE_LAMBDA {
-          const RankedBox<Register> other =
+          const OverlapBox<Register> other =
               others.template load<decltype(simd)>(j + n * Values::kPerRegister);
           measure_overlap(one_box, other, over_first, one, &results.registers[n]);
         });

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) rotated_kernel(Pairs<T> pairs) {
     b[i] = load(pairs.rhs + 5 * column + i);
   }
   const double overlap =
-      overlap_of(oriented_box_of_row(a), oriented_box_of_row(b), pairs.over_first);
+      overlap_of(rotated_overlap_box_of_row(a), rotated_overlap_box_of_row(b), pairs.over_first);
   store(pairs.out + number, static_cast<A>(overlap));
 }
 

@@ -122,13 +122,13 @@ Vector<int32_t> kept_ranks(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sor
   for_each_class(p, sorted, [&](const Member* members, int64_t count) {
     Vector<int32_t> of_class;
     if (p.in_format == GLUON_ROI_ROTATED) {
-      Vector<OrientedBox> boxes(static_cast<size_t>(count));
+      Vector<RotatedOverlapBox> boxes(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) sorted[members[i].rank].load_box(&boxes[i]);
       of_class = RotatedSuppression(boxes, threshold).run(parallel);
     } else {
       BoxColumns<A> boxes(count);
       for (int64_t i = 0; i < count; ++i) {
-        RankedBox<A> box;
+        OverlapBox<A> box;
         sorted[members[i].rank].load_box(&box);
         boxes.set(i, box);
       }
@@ -189,9 +189,9 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
   if (!BoxNMS::is_soft(p)) {
     for (const int32_t rank : kept_ranks(p, sorted, parallel)) keep(rank);
   } else if (p.in_format == GLUON_ROI_ROTATED) {
-    for (const auto& box : kept_softly<OrientedBox>(p, sorted, ranks)) keep_with_score(box);
+    for (const auto& box : kept_softly<RotatedOverlapBox>(p, sorted, ranks)) keep_with_score(box);
   } else {
-    for (const auto& box : kept_softly<RankedBox<double>>(p, sorted, ranks)) keep_with_score(box);
+    for (const auto& box : kept_softly<OverlapBox<double>>(p, sorted, ranks)) keep_with_score(box);
   }
   for (int64_t i = count * sizes.width; i < sizes.rows * sizes.width; ++i) store(out + i, A(-1));
   std::fill(record + count, record + sizes.rows, -1);

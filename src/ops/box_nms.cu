@@ -109,8 +109,8 @@ struct Call<BoxNMS, T> {
   int64_t rows;  // of all batches
   // Only one of the three is used; the others are empty.
   Segments<A> upright;
-  Segments<A, RankedBox<double>> upright_for_decay;
-  Segments<A, OrientedBox> rotated;
+  Segments<A, OverlapBox<double>> upright_for_decay;
+  Segments<A, RotatedOverlapBox> rotated;
   SoftScores scores;
 
   Call(WorkspaceArena* arena, const Params& params, const Tensor& input, bool backward)
@@ -163,7 +163,7 @@ struct Call<BoxNMS, T> {
     sort_segments(gpu, sorted);
     launch(gpu, box_kernel<T, Box>, blocks, kThreads, sorted, scores, p, sizes, from);
     if (BoxNMS::is_soft(p)) {
-      if constexpr (!std::is_same_v<Box, RankedBox<float>>) {
+      if constexpr (!std::is_same_v<Box, OverlapBox<float>>) {
         soften(gpu, sorted, scores, BoxNMS::decay(p), p.min_score);
       }
     } else {

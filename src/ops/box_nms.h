@@ -119,15 +119,15 @@ struct NmsRow {
   }
   // Loads the box, in the type in which overlaps are computed.
   template <class B>
-  HOST_DEVICE void load_box(RankedBox<B>* box) const {
+  HOST_DEVICE void load_box(OverlapBox<B>* box) const {
     B row[4];
     for (int i = 0; i < 4; ++i) row[i] = load(values + p.coord_start + i);
     *box = box_of_row(row, p.in_format == GLUON_ROI_CENTER);
   }
-  HOST_DEVICE void load_box(OrientedBox* box) const {
+  HOST_DEVICE void load_box(RotatedOverlapBox* box) const {
     A row[5];
     for (int i = 0; i < 5; ++i) row[i] = load(values + p.coord_start + i);
-    *box = oriented_box_of_row(row);
+    *box = rotated_overlap_box_of_row(row);
   }
   // Writes the row to the output, with the box in out_format.
   HOST_DEVICE void copy(int64_t width, T* out) const {
@@ -172,8 +172,8 @@ template <class T>
 HOST_DEVICE double decay_of_row(const gluon_roi_box_nms_params& p, const BoxNMS::Sizes& sizes,
                                 const T* data, const int32_t* record, int64_t begin, int64_t i) {
   return p.in_format == GLUON_ROI_ROTATED
-             ? decay_by<OrientedBox>(p, sizes, data, record, begin, i)
-             : decay_by<RankedBox<double>>(p, sizes, data, record, begin, i);
+             ? decay_by<RotatedOverlapBox>(p, sizes, data, record, begin, i)
+             : decay_by<OverlapBox<double>>(p, sizes, data, record, begin, i);
 }
 
 }  // namespace gluon_roi

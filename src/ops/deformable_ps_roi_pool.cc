@@ -13,7 +13,7 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-void DeformablePSROIPool::check_inputs(const Params& p, const Inputs& in) {
+void DeformablePSROIPool::check_inputs(const Params& p, const RoiArrays& in) {
   const Tensor& trans = in.offsets;
   if (is_absent(trans) || trans.ndim < 0) return;
   const int64_t rows = in.rois.ndim < 0 ? -1 : check_shapes(kName, in);
@@ -75,7 +75,7 @@ struct BinTaps {
 // Everything that is computed once per call: RoIs, axes, offsets and coverage. Taps are computed
 // for each bin when it is pooled, because offsets differ by bin and class.
 template <class T>
-struct Prepared {
+struct Call {
   using A = SumOf<T>;
   struct Axes {
     PartAxis<A> y, x;
@@ -87,7 +87,7 @@ struct Prepared {
   Vector<Axes> axes;  // K
   Coverage coverage;  // of the images of by_class
 
-  Prepared(const Params& p, const Inputs& in)
+  Call(const Params& p, const RoiArrays& in)
       : samples(p.sample_per_part),
         table(DeformablePSROIPool::kName, in, p.bad_index),
         by_class(p, in),
@@ -180,13 +180,13 @@ struct Prepared {
 // Computes the derivatives with respect to the position of each bin for each block of channels, and
 // then sums them over the blocks and over the bins of a part, in this order.
 template <class T>
-void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
+void run_offset_gradient(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
                          const Tensor& d_trans) {
   using A = SumOf<T>;
   struct Slope {
     A y, x;
   };
-  const Prepared<T> call(p, in);
+  const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
   const T* data = data_of<const T>(in.data);
@@ -264,9 +264,9 @@ void run_offset_gradient(const Params& p, const Inputs& in, const Tensor& d_out_
 }  // namespace
 
 template <class T>
-void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void DeformablePSROIPool::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
-  const Prepared<T> call(p, in);
+  const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
   const T* data = data_of<const T>(in.data);
@@ -309,10 +309,10 @@ void DeformablePSROIPool::forward(const Params& p, const Inputs& in, const Tenso
 }
 
 template <class T>
-void DeformablePSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                                   const Gradients& d) {
+void DeformablePSROIPool::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                                   const RoiArrays& d) {
   using A = SumOf<T>;
-  const Prepared<T> call(p, in);
+  const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
   const PositionSensitive& layout = call.by_class.layout;
   const T* d_out = data_of<const T>(d_out_tensor);

@@ -20,7 +20,7 @@ struct PartTable : RoiTable {
   int32_t samples;
   PartAxis<A>* axes;  // K * 2: y, then x
 
-  PartTable(WorkspaceArena* arena, const DeformablePSROIPool::Params& p, const Inputs& in,
+  PartTable(WorkspaceArena* arena, const DeformablePSROIPool::Params& p, const RoiArrays& in,
             int64_t classes_of_pairs)
       : RoiTable(arena, p, in, classes_of_pairs),
         offsets(DeformablePSROIPool::offsets<T>(p, in)),
@@ -229,12 +229,13 @@ __global__ void __launch_bounds__(kPartThreads)
 template <class T>
 struct Call<DeformablePSROIPool, T> {
   const DeformablePSROIPool::Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   DeformablePSROIPool::ByClass by_class;
   PartTable<T> tables;
   RoiLists lists;
 
-  Call(WorkspaceArena* arena, const DeformablePSROIPool::Params& params, const Inputs& inputs, bool)
+  Call(WorkspaceArena* arena, const DeformablePSROIPool::Params& params, const RoiArrays& inputs,
+       bool)
       : p(params),
         in(inputs),
         by_class(p, in),
@@ -250,7 +251,7 @@ struct Call<DeformablePSROIPool, T> {
     pairs.shape[0] = tables.all_pairs();
     launch_forward<T>(gpu, PartRule<T>{tables}, by_class.layout, by_class.data, pairs);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const RoiArrays& d) const {
     if (d_out_tensor.shape[0] == 0) return zero_fill(gpu, d.data);
     build(gpu);
     lists.build(gpu, tables);

@@ -58,12 +58,13 @@ struct DeformablePSROIPool
   static int32_t part_width(const Params& p) {
     return p.part_width > 0 ? p.part_width : p.pooled_width;
   }
-  static void check_inputs(const Params& p, const Inputs& in);
+  static void check_inputs(const Params& p, const RoiArrays& in);
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 
   // A view of the call by class. Each class has its own offsets and channels, so a pair of an image
   // and a class is treated as an image with fewer channels, and a pair of a RoI and a class as a
@@ -73,7 +74,7 @@ struct DeformablePSROIPool
     Tensor data;               // (N * classes, C / classes, H, W)
     PositionSensitive layout;  // of one class
 
-    ByClass(const Params& p, const Inputs& in)
+    ByClass(const Params& p, const RoiArrays& in)
         : classes(is_absent(in.offsets) ? 1 : in.offsets.shape[1] / 2),
           data(in.data),
           layout(DeformablePSROIPool::layout(p, in.data.shape[1])) {
@@ -83,7 +84,7 @@ struct DeformablePSROIPool
     }
   };
   template <class T>
-  static PartOffsets<T> offsets(const Params& p, const Inputs& in) {
+  static PartOffsets<T> offsets(const Params& p, const RoiArrays& in) {
     return PartOffsets<T>{data_of<const T>(in.offsets),
                           part_height(p),
                           part_width(p),

@@ -14,7 +14,7 @@ namespace gluon_roi {
 
 using namespace cpu;
 
-void DeformableROIAlign::check_inputs(const Params& p, const Inputs& in) {
+void DeformableROIAlign::check_inputs(const Params& p, const RoiArrays& in) {
   const int64_t rows = in.rois.ndim < 0 ? -1 : check_shapes(kName, in);
   const auto check = [&](const char* name, const Tensor& tensor, int64_t channels,
                          const char* meaning) {
@@ -55,7 +55,7 @@ struct ShiftedTaps {
 
 // Everything that is computed once per call: RoIs, axes and offsets.
 template <class T>
-struct Prepared {
+struct Call {
   using A = SumOf<T>;
   struct Axes {
     ShiftedAxis<A> y, x;
@@ -67,7 +67,7 @@ struct Prepared {
   BinOffsets<T> offsets;
   Vector<Axes> axes;  // K
 
-  Prepared(const Params& params, const Inputs& in)
+  Call(const Params& params, const RoiArrays& in)
       : p(params),
         data(in.data),
         table(DeformableROIAlign::kName, in, p.bad_index),
@@ -213,8 +213,8 @@ struct BinSums {
 // Writes the gradients of offset, mask and rois that are requested. Sums over channels are made for
 // each block of channels, and then over the blocks, in this order.
 template <class T>
-void run_bin_gradients(const Prepared<T>& call, const Inputs& in, const Tensor& d_out_tensor,
-                       const Gradients& d) {
+void run_bin_gradients(const Call<T>& call, const RoiArrays& in, const Tensor& d_out_tensor,
+                       const RoiArrays& d) {
   using A = SumOf<T>;
   const Params& p = call.p;
   const T* data = data_of<const T>(in.data);
@@ -322,10 +322,10 @@ void run_bin_gradients(const Prepared<T>& call, const Inputs& in, const Tensor& 
 }  // namespace
 
 template <class T>
-void DeformableROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void DeformableROIAlign::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   if (is_plain(in)) return align_forward<DeformableROIAlign, T>(p, in, out);
-  const Prepared<T> call(p, in);
+  const Call<T> call(p, in);
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
@@ -364,15 +364,15 @@ void DeformableROIAlign::forward(const Params& p, const Inputs& in, const Tensor
 }
 
 template <class T>
-void DeformableROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                                  const Gradients& d) {
+void DeformableROIAlign::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                                  const RoiArrays& d) {
   using A = SumOf<T>;
   if (is_plain(in)) {
     align_backward<DeformableROIAlign, T>(p, in, d_out_tensor, d.maps);
     if (!is_absent(d.rois)) align_roi_gradient<DeformableROIAlign, T>(p, in, d_out_tensor, d.rois);
     return;
   }
-  const Prepared<T> call(p, in);
+  const Call<T> call(p, in);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;

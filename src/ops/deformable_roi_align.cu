@@ -24,7 +24,7 @@ struct ShiftedTable : RoiTable {
   ShiftedAxis<A>* axes;  // K * 2: y, then x
   double* d_boxes;       // K * P * Q * 4, what each bin adds to the gradient of x1 y1 x2 y2
 
-  ShiftedTable(WorkspaceArena* arena, const DeformableROIAlign::Params& p, const Inputs& in,
+  ShiftedTable(WorkspaceArena* arena, const DeformableROIAlign::Params& p, const RoiArrays& in,
                bool with_box_gradient)
       : RoiTable(arena, p, in),
         rule(DeformableROIAlign::rule(p)),
@@ -225,7 +225,7 @@ struct Call<DeformableROIAlign, T> {
     ShiftedTable<T> tables;
     RoiLists lists;
 
-    Shifted(WorkspaceArena* arena, const DeformableROIAlign::Params& p, const Inputs& in,
+    Shifted(WorkspaceArena* arena, const DeformableROIAlign::Params& p, const RoiArrays& in,
             bool backward)
         : tables(arena, p, in, backward && p.rois_grad != 0), lists(arena, tables) {}
     void build(const Gpu& gpu) const {
@@ -233,12 +233,12 @@ struct Call<DeformableROIAlign, T> {
     }
   };
   const DeformableROIAlign::Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   PositionSensitive layout;
   std::optional<AlignCall<DeformableROIAlign, T>> plain;  // without offset and mask
   std::optional<Shifted> shifted;
 
-  Call(WorkspaceArena* arena, const DeformableROIAlign::Params& params, const Inputs& inputs,
+  Call(WorkspaceArena* arena, const DeformableROIAlign::Params& params, const RoiArrays& inputs,
        bool backward)
       : p(params), in(inputs), layout(DeformableROIAlign::layout(p, in.data.shape[1])) {
     if (DeformableROIAlign::is_plain(in)) {
@@ -253,7 +253,7 @@ struct Call<DeformableROIAlign, T> {
     shifted->build(gpu);
     launch_forward<T>(gpu, ShiftedRule<T>{shifted->tables}, layout, in.data, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const RoiArrays& d) const {
     if (plain) return plain->align_backward(gpu, align_backward_kernel<T>, d_out_tensor, d);
     if (d_out_tensor.shape[0] == 0) return zero_fill(gpu, d.data);
     shifted->build(gpu);

@@ -51,17 +51,18 @@ struct DeformableROIAlign
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};
   }
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
-  static void check_inputs(const Params& p, const Inputs& in);
+  static void check_inputs(const Params& p, const RoiArrays& in);
   // Whether it is a ROIAlign.
-  static bool is_plain(const Inputs& in) { return is_absent(in.offsets) && is_absent(in.mask); }
+  static bool is_plain(const RoiArrays& in) { return is_absent(in.offsets) && is_absent(in.mask); }
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 
   template <class T>
-  static BinOffsets<T> offsets(const Params& p, const Inputs& in) {
+  static BinOffsets<T> offsets(const Params& p, const RoiArrays& in) {
     return BinOffsets<T>{data_of<const T>(in.offsets), data_of<const T>(in.mask),
                          int64_t{p.pooled_height} * p.pooled_width};
   }

@@ -110,11 +110,11 @@ constexpr int64_t kElementsPerSample = 20;
 
 // A call, whose tasks are pairs combined with blocks of channels.
 template <class T>
-struct Plan : SampledPairs<T> {
+struct Call : SampledPairs<T> {
   using SampledPairs<T>::sampler;
   int64_t blocks;
 
-  Plan(const Params& p, const View& in)
+  Call(const Params& p, const View& in)
       : SampledPairs<T>(p, in), blocks(blocks_of<SumOf<T>>(this->channels)) {}
 
   int64_t rows() const { return sampler.kernel.out_height; }
@@ -139,17 +139,17 @@ class SampleTable {
   const int64_t first, count;  // pairs
 
   // `around`: also store the cells around each sample, for the gradients of offset and mask.
-  SampleTable(const Plan<T>& plan, int64_t first_pair, int64_t pairs, bool around)
+  SampleTable(const Call<T>& call, int64_t first_pair, int64_t pairs, bool around)
       : first(first_pair),
         count(pairs),
-        samples_(plan.samples),
+        samples_(call.samples),
         taps_(static_cast<size_t>(pairs * samples_)),
         around_(around ? taps_.size() : 0),
         runs_(static_cast<size_t>(pairs)) {
-    const int64_t rows = plan.rows();
+    const int64_t rows = call.rows();
     Vector<Run> touched(static_cast<size_t>(pairs * rows));
     parallel_for(pairs * rows, kElementsPerSample * pairs * samples_,
-                 [&](int64_t row) { touched[row] = find_row(plan, row / rows, row % rows); });
+                 [&](int64_t row) { touched[row] = find_row(call, row / rows, row % rows); });
     for (int64_t row = 0; row < pairs * rows; ++row) {
       if (touched[row].empty()) continue;
       auto& runs = runs_[row / rows];
@@ -165,16 +165,16 @@ class SampleTable {
   const Vector<Run>& runs(int64_t pair) const { return runs_[pair]; }
 
  private:
-  Run find_row(const Plan<T>& plan, int64_t pair, int64_t y) {
+  Run find_row(const Call<T>& call, int64_t pair, int64_t y) {
     Run touched;
-    plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-      const SampleCells<A> sample = plan.sampler.find(first + pair, y, x, i, j);
-      const int64_t sample_number = pair * samples_ + plan.sampler.kernel.sample_index(y, x, i, j);
+    call.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
+      const SampleCells<A> sample = call.sampler.find(first + pair, y, x, i, j);
+      const int64_t sample_number = pair * samples_ + call.sampler.kernel.sample_index(y, x, i, j);
       taps_[sample_number] =
-          plan.sampler.taps(sample, plan.sampler.mask_of(first + pair, y, x, i, j));
+          call.sampler.taps(sample, call.sampler.mask_of(first + pair, y, x, i, j));
       if (!around_.empty()) around_[sample_number] = sample;
       for (const int64_t cell : sample.cell) {
-        if (cell != plan.sampler.kernel.no_cell()) touched.include(cell);
+        if (cell != call.sampler.kernel.no_cell()) touched.include(cell);
       }
     });
     return touched;
@@ -188,11 +188,11 @@ class SampleTable {
 
 // Calls body(table) for consecutive ranges of pairs, whose tables take about 16 MB.
 template <class T, class Body>
-void for_each_table(const Plan<T>& plan, bool around, const Body& body) {
+void for_each_table(const Call<T>& call, bool around, const Body& body) {
   constexpr int64_t kMaxSamples = 1 << 19;
-  const int64_t step = std::max<int64_t>(1, kMaxSamples / std::max<int64_t>(1, plan.samples));
-  for (int64_t first = 0; first < plan.pairs; first += step) {
-    body(SampleTable<T>(plan, first, std::min(step, plan.pairs - first), around));
+  const int64_t step = std::max<int64_t>(1, kMaxSamples / std::max<int64_t>(1, call.samples));
+  for (int64_t first = 0; first < call.pairs; first += step) {
+    body(SampleTable<T>(call, first, std::min(step, call.pairs - first), around));
   }
 }
 
@@ -203,14 +203,14 @@ struct SampleTask {
   int64_t map, output;  // offsets of the first channel, in elements
   int lanes;
 
-  SampleTask(int64_t task, const Plan<T>& plan, int64_t first_pair) {
+  SampleTask(int64_t task, const Call<T>& call, int64_t first_pair) {
     using A = SumOf<T>;
-    pair = task / plan.blocks;
-    block = task % plan.blocks;
+    pair = task / call.blocks;
+    block = task % call.blocks;
     const int64_t channel = block * kLanes<A>;
-    map = ((first_pair + pair) * plan.channels + channel) * plan.cells;
-    output = ((first_pair + pair) * plan.channels + channel) * plan.samples;
-    lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, plan.channels - channel));
+    map = ((first_pair + pair) * call.channels + channel) * call.cells;
+    output = ((first_pair + pair) * call.channels + channel) * call.samples;
+    lanes = static_cast<int>(std::min<int64_t>(kLanes<A>, call.channels - channel));
   }
 };
 
@@ -218,14 +218,14 @@ struct SampleTask {
 // sample] is the sum over the channels of the value of cell k around the sample times the output
 // gradient.
 template <class T>
-void write_offset_gradients(const Plan<T>& plan, const SampleTable<T>& table, int64_t pair,
+void write_offset_gradients(const Call<T>& call, const SampleTable<T>& table, int64_t pair,
                             int64_t y, const SumOf<T>* total, const View& d) {
   using A = SumOf<T>;
-  plan.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
-    const int64_t number = plan.sampler.kernel.sample_index(y, x, i, j);
+  call.for_each_sample([&](int64_t x, int32_t i, int32_t j) {
+    const int64_t number = call.sampler.kernel.sample_index(y, x, i, j);
     A sum[4];
-    for (int k = 0; k < 4; ++k) sum[k] = total[k * plan.samples + number];
-    plan.sampler.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
+    for (int k = 0; k < 4; ++k) sum[k] = total[k * call.samples + number];
+    call.sampler.store_gradients(table.first + pair, y, x, i, j, table.around(pair)[number], sum,
                                  data_of<T>(d.offset), data_of<T>(d.mask));
   });
 }
@@ -236,15 +236,15 @@ template <class T>
 void DeformableSampling::forward(const Params& p, const View& in, const Tensor& out) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 256;
-  const Plan<T> plan(p, in);
+  const Call<T> call(p, in);
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
-  const int64_t cells = plan.cells, samples = plan.samples;
+  const int64_t cells = call.cells, samples = call.samples;
 
-  for_each_table(plan, false, [&](const SampleTable<T>& table) {
-    const int64_t work = table.count * plan.channels * (cells + 4 * samples);
-    parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
-      const SampleTask<T> task(id, plan, table.first);
+  for_each_table(call, false, [&](const SampleTable<T>& table) {
+    const int64_t work = table.count * call.channels * (cells + 4 * samples);
+    parallel_for(table.count * call.blocks, work, [&](int64_t id) {
+      const SampleTask<T> task(id, call, table.first);
       A* block = scratch<A>((cells + 1 + kAtATime) * kLanes<A>);
       A* tile = block + (cells + 1) * kLanes<A>;
       std::fill(tile - kLanes<A>, tile, A(0));
@@ -275,20 +275,20 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
                                   const View& d) {
   using A = SumOf<T>;
   constexpr int64_t kAtATime = 64;
-  const Plan<T> plan(p, in);
+  const Call<T> call(p, in);
   const T* data = data_of<const T>(in.data);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* d_data = data_of<T>(d.data);
-  const int64_t cells = plan.cells, samples = plan.samples;
+  const int64_t cells = call.cells, samples = call.samples;
   const bool offset_gradients = !is_absent(d.offset) || !is_absent(d.mask);
 
-  for_each_table(plan, offset_gradients, [&](const SampleTable<T>& table) {
+  for_each_table(call, offset_gradients, [&](const SampleTable<T>& table) {
     // First the sums of each block of channels, then the sums over the blocks, in this order.
     Vector<A> sums(static_cast<size_t>(
-        offset_gradients ? table.count * std::max<int64_t>(1, plan.blocks) * 4 * samples : 0));
-    const int64_t work = table.count * plan.channels * (2 * cells + 8 * samples);
-    parallel_for(table.count * plan.blocks, work, [&](int64_t id) {
-      const SampleTask<T> task(id, plan, table.first);
+        offset_gradients ? table.count * std::max<int64_t>(1, call.blocks) * 4 * samples : 0));
+    const int64_t work = table.count * call.channels * (2 * cells + 8 * samples);
+    parallel_for(table.count * call.blocks, work, [&](int64_t id) {
+      const SampleTask<T> task(id, call, table.first);
       const auto& runs = table.runs(task.pair);
       const int64_t block_size = (cells + 1) * kLanes<A>;
       A* block = scratch<A>(2 * block_size + 3 * kAtATime * kLanes<A>);
@@ -337,13 +337,13 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
     });
     if (!offset_gradients) return;
 
-    const DeformKernel& kernel = plan.sampler.kernel;
-    const int64_t rows = plan.rows();
-    const int64_t more = table.count * samples * (4 * plan.blocks + kElementsPerSample);
+    const DeformKernel& kernel = call.sampler.kernel;
+    const int64_t rows = call.rows();
+    const int64_t more = table.count * samples * (4 * call.blocks + kElementsPerSample);
     parallel_for(table.count * rows, more, [&](int64_t row) {
       const int64_t pair = row / rows, y = row % rows;
-      A* total = sums.data() + pair * std::max<int64_t>(1, plan.blocks) * 4 * samples;
-      for (int64_t k = 4; k < plan.blocks * 4; ++k) {
+      A* total = sums.data() + pair * std::max<int64_t>(1, call.blocks) * 4 * samples;
+      for (int64_t k = 4; k < call.blocks * 4; ++k) {
         for (int64_t run = 0; run < kernel.runs(); ++run) {
           const A* from = total + k * samples + kernel.run_begin(run, y);
           A* to = total + k % 4 * samples + kernel.run_begin(run, y);
@@ -351,7 +351,7 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
           for (int64_t i = 0; i < kernel.run_length(); ++i) to[i] += from[i];
         }
       }
-      write_offset_gradients(plan, table, pair, y, total, d);
+      write_offset_gradients(call, table, pair, y, total, d);
     });
   });
 }

@@ -98,7 +98,8 @@ void run_image(const Candidates<T>& all, int64_t n, bool parallel, T* out, T* ou
                });
   sort_best(&ranks, all.pre_nms_count);
   BoxColumns<A> sorted(all.pre_nms_count);
-  for (int64_t i = 0; i < all.pre_nms_count; ++i) sorted.set(i, all.ranked(boxes[ranks[i].index]));
+  for (int64_t i = 0; i < all.pre_nms_count; ++i)
+    sorted.set(i, all.overlap_box(boxes[ranks[i].index]));
   Suppression<A, true> suppression(sorted, all.threshold);
   const Vector<int32_t> kept =
       suppression.run(std::min(all.post_nms_count, all.pre_nms_count), parallel);

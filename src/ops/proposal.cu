@@ -25,48 +25,46 @@ struct Call<Proposal, T> {
 
 namespace {
 
-template <class T>
-using Plan = Call<Proposal, T>;
-
 // One thread per box.
 template <class T>
-__global__ void __launch_bounds__(kThreads) decode_kernel(Plan<T> plan) {
+__global__ void __launch_bounds__(kThreads) decode_kernel(Call<Proposal, T> call) {
   using A = SumOf<T>;
   const int64_t place = thread_number();
-  if (place >= plan.sorted.size()) return;
-  const int64_t n = place / plan.sorted.padded, i = place % plan.sorted.padded;
-  Rank<A> rank = plan.sorted.no_rank();
-  if (i < plan.all.count) {
-    A* const score = plan.scores + n * plan.all.count + i;
-    plan.boxes[n * plan.all.count + i] = plan.all.box(plan.all.image(n), n, i, score);
+  if (place >= call.sorted.size()) return;
+  const int64_t n = place / call.sorted.padded, i = place % call.sorted.padded;
+  Rank<A> rank = call.sorted.no_rank();
+  if (i < call.all.count) {
+    A* const score = call.scores + n * call.all.count + i;
+    call.boxes[n * call.all.count + i] = call.all.box(call.all.image(n), n, i, score);
     rank = Rank<A>::make(*score, static_cast<int32_t>(i));
   }
-  plan.sorted.ranks[place] = rank;
+  call.sorted.ranks[place] = rank;
 }
 
 // One thread per box that goes into suppression.
 template <class T>
-__global__ void __launch_bounds__(kThreads) box_kernel(Plan<T> plan) {
+__global__ void __launch_bounds__(kThreads) box_kernel(Call<Proposal, T> call) {
   const int64_t number = thread_number();
-  if (number >= plan.all.images * plan.all.pre_nms_count) return;
-  const int64_t n = number / plan.all.pre_nms_count, i = number % plan.all.pre_nms_count;
-  const int64_t place = n * plan.sorted.padded + i;
-  if (i == 0) plan.sorted.counts[n] = static_cast<int32_t>(plan.all.pre_nms_count);
-  plan.sorted.boxes[place] =
-      plan.all.ranked(plan.boxes[n * plan.all.count + plan.sorted.ranks[place].index]);
-  plan.sorted.classes[place] = 0;
+  if (number >= call.all.images * call.all.pre_nms_count) return;
+  const int64_t n = number / call.all.pre_nms_count, i = number % call.all.pre_nms_count;
+  const int64_t place = n * call.sorted.padded + i;
+  if (i == 0) call.sorted.counts[n] = static_cast<int32_t>(call.all.pre_nms_count);
+  call.sorted.boxes[place] =
+      call.all.overlap_box(call.boxes[n * call.all.count + call.sorted.ranks[place].index]);
+  call.sorted.classes[place] = 0;
 }
 
 // One thread per row of the output.
 template <class T>
-__global__ void __launch_bounds__(kThreads) output_kernel(Plan<T> plan, T* out, T* out_score) {
+__global__ void __launch_bounds__(kThreads)
+    output_kernel(Call<Proposal, T> call, T* out, T* out_score) {
   const int64_t row = thread_number();
-  if (row >= plan.all.images * plan.all.post_nms_count) return;
-  const int64_t n = row / plan.all.post_nms_count, first = n * plan.sorted.padded;
+  if (row >= call.all.images * call.all.post_nms_count) return;
+  const int64_t n = row / call.all.post_nms_count, first = n * call.sorted.padded;
   const int32_t place =
-      plan.sorted.kept[first + row % plan.all.post_nms_count % plan.sorted.kept_counts[n]];
-  const int64_t index = n * plan.all.count + plan.sorted.ranks[first + place].index;
-  plan.all.write(n, plan.boxes[index], plan.scores[index], out + row * 5, out_score + row);
+      call.sorted.kept[first + row % call.all.post_nms_count % call.sorted.kept_counts[n]];
+  const int64_t index = n * call.all.count + call.sorted.ranks[first + place].index;
+  call.all.write(n, call.boxes[index], call.scores[index], out + row * 5, out_score + row);
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ struct Candidates {
     if (is_small || y >= image.rows || x >= image.columns) *score = -1;
     return box;
   }
-  static HOST_DEVICE RankedBox<A> ranked(const Corners<A>& box) {
+  static HOST_DEVICE OverlapBox<A> overlap_box(const Corners<A>& box) {
     const A* const e = box.edge;
     return {e[0], e[1], e[2], e[3], (e[2] - e[0] + 1) * (e[3] - e[1] + 1)};
   }

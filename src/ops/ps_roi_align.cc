@@ -12,7 +12,7 @@ using namespace cpu;
 // There is a bin for each group (group_size is pooled_size), so a task's bins are its groups.
 
 template <class T>
-void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void PSROIAlign::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);
@@ -53,8 +53,8 @@ void PSROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
 }
 
 template <class T>
-void PSROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                          const Gradients& d) {
+void PSROIAlign::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                          const RoiArrays& d) {
   using A = SumOf<T>;
   const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);

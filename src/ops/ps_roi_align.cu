@@ -50,7 +50,7 @@ template <class T>
 struct Call<PSROIAlign, T> : AlignCall<PSROIAlign, T> {
   using AlignCall<PSROIAlign, T>::AlignCall;
 
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out, const RoiArrays& d) const {
     this->align_backward(gpu, backward_kernel<T>, d_out, d);
   }
 };

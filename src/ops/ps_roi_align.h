@@ -46,9 +46,10 @@ struct PSROIAlign : public AlignOperator<PSROIAlign, gluon_roi_ps_roi_align_para
   static Pyramid pyramid(const Params& p) { return Pyramid::one(p.spatial_scale); }
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 };
 
 }  // namespace gluon_roi

@@ -10,7 +10,7 @@ namespace gluon_roi {
 using namespace cpu;
 
 template <class T>
-void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void PSROIPool::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bin_table(p.pooled_height, p.pooled_width, in.data);
@@ -54,8 +54,8 @@ void PSROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
 }
 
 template <class T>
-void PSROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                         const Gradients& d) {
+void PSROIPool::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                         const RoiArrays& d) {
   using A = SumOf<T>;
   const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bin_table(p.pooled_height, p.pooled_width, in.data);

@@ -74,7 +74,7 @@ struct Call<PSROIPool, T> : PoolCall<PSROIPool, T> {
   void forward(const Gpu& gpu, const Tensor& out) const {
     this->pool(gpu, MeanRule<T>{this->tables}, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out, const RoiArrays& d) const {
     this->pool_backward(gpu, backward_kernel<T>, d_out, d);
   }
 };

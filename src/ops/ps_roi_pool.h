@@ -44,9 +44,10 @@ struct PSROIPool : public RoiOperator<PSROIPool, gluon_roi_ps_roi_pool_params> {
   }
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 };
 
 }  // namespace gluon_roi

@@ -41,7 +41,7 @@ struct PyramidROIAlign : public AlignOperator<PyramidROIAlign, gluon_roi_pyramid
   }
   static int32_t array_count(const Params& p) { return p.maps; }
   static int32_t lists(const Params& p) { return p.assignment == GLUON_ROI_GIVEN ? p.maps : 1; }
-  static void check_inputs(const Params& p, const Inputs&) { pyramid(p); }
+  static void check_inputs(const Params& p, const RoiArrays&) { pyramid(p); }
 
   static Pyramid pyramid(const Params& p) {
     if (p.assignment == GLUON_ROI_GIVEN) return Pyramid::given(p.spatial_scale, p.maps);

@@ -19,7 +19,7 @@ struct AxisTable : RoiTable {
   SampleRule rule;
   SampleAxis<A>* axes;  // K * 2: y, then x
 
-  AxisTable(WorkspaceArena* arena, const ROIAlign::Params& p, const Inputs& in)
+  AxisTable(WorkspaceArena* arena, const ROIAlign::Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
         rule(ROIAlign::rule(p)),
         axes(arena->take<SampleAxis<A>>(rows.rows * 2)) {}
@@ -139,19 +139,20 @@ struct Call<ROIAlign, T> {
     AxisTable<T> tables;
     RoiLists lists;
 
-    Max(WorkspaceArena* arena, const ROIAlign::Params& p, const Inputs& in)
+    Max(WorkspaceArena* arena, const ROIAlign::Params& p, const RoiArrays& in)
         : tables(arena, p, in), lists(arena, tables) {}
     void build(const Gpu& gpu) const {
       launch(gpu, axis_kernel<T>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
     }
   };
   const ROIAlign::Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   PositionSensitive layout;
   std::optional<AlignCall<ROIAlign, T>> mean;
   std::optional<Max> max;
 
-  Call(WorkspaceArena* arena, const ROIAlign::Params& params, const Inputs& inputs, bool backward)
+  Call(WorkspaceArena* arena, const ROIAlign::Params& params, const RoiArrays& inputs,
+       bool backward)
       : p(params), in(inputs), layout(ROIAlign::layout(p, in.data.shape[1])) {
     if (p.mode == GLUON_ROI_MAX) {
       max.emplace(arena, p, in);
@@ -165,7 +166,7 @@ struct Call<ROIAlign, T> {
     max->build(gpu);
     launch_forward<T>(gpu, MaxRule<T>{max->tables}, layout, in.data, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out_tensor, const RoiArrays& d) const {
     if (mean) return mean->align_backward(gpu, align_backward_kernel<T>, d_out_tensor, d);
     if (d_out_tensor.shape[0] == 0) return zero_fill(gpu, d.data);
     max->build(gpu);
@@ -174,8 +175,7 @@ struct Call<ROIAlign, T> {
     launch(gpu, max_backward_kernel<T>, plan.blocks(), kTileThreads, max->tables, max->lists, plan,
            data_of<const T>(in.data), data_of<const T>(d_out_tensor), data_of<T>(d.data));
     if (is_absent(d.rois)) return;
-    launch_roi_gradient<T>(gpu, MaxGradientRule<T>{max->tables}, layout,
-                           Pyramid::one(p.spatial_scale), in, d_out_tensor, d.rois);
+    launch_roi_gradient<T>(gpu, MaxGradientRule<T>{max->tables}, layout, in, d_out_tensor, d.rois);
   }
 };
 

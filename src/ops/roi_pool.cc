@@ -11,7 +11,7 @@ namespace gluon_roi {
 using namespace cpu;
 
 template <class T>
-void ROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void ROIPool::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   RoiTable<float> table(kName, in, p.bad_index);
   table.sort_by_lower_edge();
@@ -59,8 +59,8 @@ void ROIPool::forward(const Params& p, const Inputs& in, const Tensor& out) {
 }
 
 template <class T>
-void ROIPool::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                       const Gradients& d) {
+void ROIPool::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                       const RoiArrays& d) {
   using A = SumOf<T>;
   const RoiTable<float> table(kName, in, p.bad_index);
   BinTable bin_table(p.pooled_height, p.pooled_width, in.data);

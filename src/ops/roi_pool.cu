@@ -144,7 +144,7 @@ struct Call<ROIPool, T> : PoolCall<ROIPool, T> {
   void forward(const Gpu& gpu, const Tensor& out) const {
     this->pool(gpu, MaxRule<T>{this->tables}, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out, const RoiArrays& d) const {
     this->pool_backward(gpu, backward_kernel<T>, d_out, d);
   }
 };

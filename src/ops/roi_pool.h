@@ -34,9 +34,10 @@ struct ROIPool : public RoiOperator<ROIPool, gluon_roi_roi_pool_params> {
   static BinRule rule(const Params&) { return BinRule::kRoiPool; }
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 };
 
 }  // namespace gluon_roi

@@ -14,7 +14,7 @@ using namespace cpu;
 namespace {
 
 template <class G>
-RotatedBox<G> box_of(const RotatedRule& rule, const Roi<G>& roi, const Tensor& data) {
+SampledBox<G> box_of(const RotatedRule& rule, const Roi<G>& roi, const Tensor& data) {
   return rule.box(roi, static_cast<int32_t>(data.shape[2]), static_cast<int32_t>(data.shape[3]));
 }
 
@@ -139,7 +139,7 @@ bool reads_few(const Coverage& coverage, int64_t image, int64_t channels) {
 
 // Pools a RoI from the maps of its image, channel by channel.
 template <class T, class A>
-void pool_channels(const RotatedRule& rule, const RotatedBox<A>& box, const T* maps,
+void pool_channels(const RotatedRule& rule, const SampledBox<A>& box, const T* maps,
                    int64_t channels, RoiTaps<A>* list, T* out) {
   const int64_t bins = rule.bins(), cells = int64_t{box.height} * box.width;
   list->clear();
@@ -159,7 +159,7 @@ void pool_channels(const RotatedRule& rule, const RotatedBox<A>& box, const T* m
 
 // The same for a single channel: taps are used where they are made.
 template <class T, class A>
-void pool_one_channel(const RotatedRule& rule, const RotatedBox<A>& box, const T* map,
+void pool_one_channel(const RotatedRule& rule, const SampledBox<A>& box, const T* map,
                       BinTaps<A>* taps, T* out) {
   taps->begin(rule, box);
   run_scalar<T>([&](auto simd) INLINE_LAMBDA {
@@ -186,7 +186,7 @@ void pool_few_cells(const RotatedRule& rule, const RoiTable<SumOf<T>>& table, co
     const Chunk share = all.share(number);
     for (int64_t i = share.begin; i < share.end; ++i) {
       const Roi<A>& roi = table.rois[table.order[i]];
-      const RotatedBox<A> box = box_of(rule, roi, data);
+      const SampledBox<A> box = box_of(rule, roi, data);
       const T* const maps = data_of<const T>(data) + roi.image * channels * cells;
       T* const row = out + table.order[i] * channels * rule.bins();
       // Cells that are far apart are rarely in a cache; reads of a list wait for many at once.
@@ -202,7 +202,7 @@ void pool_few_cells(const RotatedRule& rule, const RoiTable<SumOf<T>>& table, co
 // ---- Backward -----------------------------------------------------------------------------------
 
 template <class T>
-void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const Tensor& d_out,
+void run_roi_gradient(const RotatedROIAlign::Params& p, const RoiArrays& in, const Tensor& d_out,
                       const Tensor& d_rois) {
   using G = SumOf<T>;
   const RotatedRule rule = RotatedROIAlign::rule(p);
@@ -212,7 +212,7 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
   write_roi_gradients(
       table, in.coordinates, 8 * elements(d_out), d_rois,
       [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const RotatedBox<G> box = box_of(rule, roi, in.data);
+        const SampledBox<G> box = box_of(rule, roi, in.data);
         const SlopeTaps<G> taps(rule, box);
         const int64_t* const tap_cells = taps.cells.data();
         const int64_t* const ends = taps.ends.data();
@@ -251,15 +251,13 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const Inputs& in, const 
             gradient[i] += sums[t] * taps.slopes[t].of[i] / divisor;
           }
         }
-        for (int i = 0; i < kScaledCoordinates; ++i)
-          gradient[i] *= pow2_scale<G>(rule.spatial_scale);
       });
 }
 
 }  // namespace
 
 template <class T>
-void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& out) {
+void RotatedROIAlign::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
   const RotatedRule boxes = rule(p);
   const RoiTable<A> all_rois(kName, in, p.bad_index);
@@ -272,7 +270,7 @@ void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& o
   Coverage estimate(in.data);
   if (channels > kChannelsToList + 1) {
     for (const int64_t k : all_rois.order) {
-      const RotatedBox<A> box = box_of(boxes, all_rois.rois[k], in.data);
+      const SampledBox<A> box = box_of(boxes, all_rois.rois[k], in.data);
       const CellRect rect = box.cells();
       estimate.add(all_rois.rois[k].image, Run{rect.y0, rect.y1}, Run{rect.x0, rect.x1},
                    estimated_taps(boxes, box));
@@ -315,8 +313,8 @@ void RotatedROIAlign::forward(const Params& p, const Inputs& in, const Tensor& o
 }
 
 template <class T>
-void RotatedROIAlign::backward(const Params& p, const Inputs& in, const Tensor& d_out_tensor,
-                               const Gradients& d) {
+void RotatedROIAlign::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
+                               const RoiArrays& d) {
   using A = SumOf<T>;
   const RotatedRule boxes = rule(p);
   const RoiTable<A> table(kName, in, p.bad_index);

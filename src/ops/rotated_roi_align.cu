@@ -12,12 +12,12 @@ constexpr int kBoxThreads = 64;
 template <class G>
 struct RotatedTable : RoiTable {
   RotatedRule rule;
-  RotatedBox<G>* boxes;  // K
+  SampledBox<G>* boxes;  // K
 
-  RotatedTable(WorkspaceArena* arena, const RotatedROIAlign::Params& p, const Inputs& in)
+  RotatedTable(WorkspaceArena* arena, const RotatedROIAlign::Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
         rule(RotatedROIAlign::rule(p)),
-        boxes(arena->take<RotatedBox<G>>(rows.rows)) {}
+        boxes(arena->take<SampledBox<G>>(rows.rows)) {}
 };
 
 template <class G>
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kBoxThreads) box_kernel(RotatedTable<G> tables
   RoiExtent extent{};
   extent.state = roi.state;
   if (roi.state == RoiState::kValid) {
-    const RotatedBox<G> box = tables.rule.box(roi, tables.height, tables.width);
+    const SampledBox<G> box = tables.rule.box(roi, tables.height, tables.width);
     extent.image = static_cast<int32_t>(roi.image);
     const CellRect cells = box.cells();
     extent.y_begin = cells.y0, extent.y_end = cells.y1;
@@ -45,7 +45,7 @@ struct ForwardRule {
   static constexpr bool kGrouped = false;
   RotatedTable<A> tables;
 
-  using View = const RotatedBox<A>*;
+  using View = const SampledBox<A>*;
   DEVICE_INLINE View stage(int64_t k, char* buffer, const char* end) const {
     return cuda::stage(tables.boxes + k, 1, &buffer, end);
   }
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kTileThreads)
   const auto meets = [&](int64_t k) { return tile.meets(tables.extents[k]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t k) {
     if (!tile.inside(tables.extents[k])) return;
-    const RotatedBox<A>& box = tables.boxes[k];
+    const SampledBox<A>& box = tables.boxes[k];
     box.for_each_bin_of(tile.y, tile.x, [&](int p, int q, A weight) {
       add_gradients(tile, plan, d_out, k, static_cast<int64_t>(p) * tables.pooled_width + q,
                     weight / box.divisor(), sum);
@@ -87,8 +87,8 @@ struct GradientRule {
   static constexpr int kCoordinates = kRotatedCoordinates;
   RotatedTable<A> tables;
 
-  DEVICE_INLINE const RotatedBox<A>* view(int64_t k) const { return tables.boxes + k; }
-  DEVICE_INLINE void slope(const RotatedBox<A>* box, int p, int q, int, const T* plane,
+  DEVICE_INLINE const SampledBox<A>* view(int64_t k) const { return tables.boxes + k; }
+  DEVICE_INLINE void slope(const SampledBox<A>* box, int p, int q, int, const T* plane,
                            A* slope) const {
     box->for_each_gradient(p, q, [&](int32_t row, int32_t column, const A* slopes) {
       const A value = load(plane + static_cast<int64_t>(row) * tables.width + column);
@@ -103,12 +103,12 @@ struct GradientRule {
 template <class T>
 struct Call<RotatedROIAlign, T> {
   const RotatedROIAlign::Params& p;
-  const Inputs& in;
+  const RoiArrays& in;
   PositionSensitive layout;
   RotatedTable<SumOf<T>> tables;
   RoiLists lists;
 
-  Call(WorkspaceArena* arena, const RotatedROIAlign::Params& params, const Inputs& inputs, bool)
+  Call(WorkspaceArena* arena, const RotatedROIAlign::Params& params, const RoiArrays& inputs, bool)
       : p(params),
         in(inputs),
         layout(RotatedROIAlign::layout(p, in.data.shape[1])),
@@ -122,7 +122,7 @@ struct Call<RotatedROIAlign, T> {
     build(gpu);
     launch_forward<T>(gpu, ForwardRule<T>{tables}, layout, in.data, out);
   }
-  void backward(const Gpu& gpu, const Tensor& d_out, const Gradients& d) const {
+  void backward(const Gpu& gpu, const Tensor& d_out, const RoiArrays& d) const {
     if (d_out.shape[0] == 0) return zero_fill(gpu, d.data);
     build(gpu);
     lists.build(gpu, tables);
@@ -130,8 +130,7 @@ struct Call<RotatedROIAlign, T> {
     launch(gpu, backward_kernel<T>, plan.blocks(), kTileThreads, tables, lists, plan,
            data_of<const T>(d_out), data_of<T>(d.data));
     if (is_absent(d.rois)) return;
-    launch_roi_gradient<T>(gpu, GradientRule<T>{tables}, layout, Pyramid::one(p.spatial_scale), in,
-                           d_out, d.rois);
+    launch_roi_gradient<T>(gpu, GradientRule<T>{tables}, layout, in, d_out, d.rois);
   }
 };
 

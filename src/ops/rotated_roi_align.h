@@ -43,9 +43,10 @@ struct RotatedROIAlign : public RoiOperator<RotatedROIAlign, gluon_roi_rotated_r
   static bool rois_gradient(const Params& p) { return p.rois_grad != 0; }
 
   template <class T>
-  static void forward(const Params& p, const Inputs& in, const Tensor& out);
+  static void forward(const Params& p, const RoiArrays& in, const Tensor& out);
   template <class T>
-  static void backward(const Params& p, const Inputs& in, const Tensor& d_out, const Gradients& d);
+  static void backward(const Params& p, const RoiArrays& in, const Tensor& d_out,
+                       const RoiArrays& d);
 };
 
 }  // namespace gluon_roi

@@ -188,10 +188,22 @@ MAPS = [mx.nd.ones((2, 3, 64 // n, 64 // n)) for n in (1, 2, 4, 8)]
 WRONG: tuple[tuple[list, Any, str], ...] = (
     (MAPS[:3], SCALES, "data has 3 maps, expected 4, one for each number in spatial_scale"),
     (MAPS, SCALES[:2], "data has 4 maps, expected 2, one for each number in spatial_scale"),
-    (MAPS, 0.25, "argument spatial_scale: expected a list of 1 to 8 finite numbers > 0, got"),
+    (
+        MAPS,
+        0.25,
+        "argument spatial_scale: expected a list of 1 to 8 numbers > 0, at most 1e30, got",
+    ),
     (MAPS, SCALES[::-1], "argument spatial_scale: expected the finest map first, and each scale"),
-    (MAPS[:2], (0.25, 0), "argument spatial_scale: expected a list of 1 to 8 finite numbers > 0"),
-    ([], (), "argument spatial_scale: expected a list of 1 to 8 finite numbers > 0, got '()'"),
+    (
+        MAPS[:2],
+        (0.25, 0),
+        "argument spatial_scale: expected a list of 1 to 8 numbers > 0, at most 1e30",
+    ),
+    (
+        [],
+        (),
+        "argument spatial_scale: expected a list of 1 to 8 numbers > 0, at most 1e30, got '()'",
+    ),
     (MAPS[:1] * 9, [0.5**i for i in range(9)], "argument spatial_scale: expected a list of 1 to 8"),
     (
         [MAPS[0], MAPS[1][:1]],
@@ -230,7 +242,7 @@ def test_lists_and_arrays_are_not_exchanged():
     with pytest.raises(TypeError, match="^ROIAlign: argument data: expected an array of mx.nd or"):
         gluon_roi.nd.ROIAlign(MAPS, rois, 7, 0.25)
     for bad, message in (
-        ({"canonical_size": 0}, "argument canonical_size: expected a finite number > 0"),
+        ({"canonical_size": 0}, "argument canonical_size: expected a number > 0, at most 1e30"),
         ({"canonical_level": 1.5}, "argument canonical_level: expected an int, got '1.5'"),
     ):
         with pytest.raises(mx.MXNetError, match=f"^PyramidROIAlign: {message}"):

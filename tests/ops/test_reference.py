@@ -279,7 +279,7 @@ BAD_COUNTS = r"rois_num is \[.*\], expected counts that sum to 3"
         ({"rois": np.zeros((3, 4)), "rois_num": [4, -1]}, BAD_COUNTS),
         ({"pooled_size": 0}, "pooled_size is 0, expected a positive integer"),
         ({"pooled_size": (2, 3, 4)}, r"pooled_size is \(2, 3, 4\), expected"),
-        ({"spatial_scale": 0}, "spatial_scale is 0, expected a number above 0"),
+        ({"spatial_scale": 0}, "spatial_scale is 0, expected a number above 0, at most 1e.30"),
         ({"spatial_scale": float("nan")}, "spatial_scale is nan, expected"),
     ],
 )

@@ -29,7 +29,7 @@ struct PartAxis {
 
   HOST_DEVICE static PartAxis make(G lo, G hi, double spatial_scale, int axis_bins, int32_t samples,
                                    int32_t size) {
-    const G scale = narrow<G>(spatial_scale), half = static_cast<G>(0.5);
+    const G scale = static_cast<G>(spatial_scale), half = static_cast<G>(0.5);
     const G min_length = static_cast<G>(0.1);
     PartAxis axis;
     axis.start = saturate(round_half_away(lo) * scale - half);

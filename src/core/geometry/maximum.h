@@ -66,8 +66,7 @@ HOST_DEVICE LargestSample<G> largest_sample(const SampleAxis<G>& y_axis, int p,
   return best;
 }
 
-// Adds the derivatives of the largest sample with respect to x1, y1, x2 and y2, divided by
-// pow2_scale<G>(), times `factor`.
+// Adds the derivatives of the largest sample with respect to x1, y1, x2 and y2, times `factor`.
 template <class T, class G, class Sum>
 HOST_DEVICE void add_largest_slopes(const LargestSample<G>& best, const SampleAxis<G>& y_axis,
                                     int p, const SampleAxis<G>& x_axis, int q, const T* plane,

@@ -36,7 +36,7 @@ struct Rank {
 
 // Corners and area of a box. V is a number, or a register with one box in each lane.
 template <class V>
-struct RankedBox {
+struct OverlapBox {
   V x1, y1, x2, y2, area;
 };
 
@@ -44,7 +44,7 @@ struct RankedBox {
 // the union is NaN if either area is. With kInclusiveCorners x2 is the last pixel of a box, whose
 // width is therefore x2 - x1 + 1. `one` is 1.
 template <bool kInclusiveCorners, class V>
-HOST_DEVICE void intersect(const RankedBox<V>& a, const RankedBox<V>& b, const V& one,
+HOST_DEVICE void intersect(const OverlapBox<V>& a, const OverlapBox<V>& b, const V& one,
                            V* intersection, V* union_area) {
   const V zero{};
   const V left = a.x1 > b.x1 ? a.x1 : b.x1, top = a.y1 > b.y1 ? a.y1 : b.y1;
@@ -70,8 +70,8 @@ A reject_factor(A threshold) {
 // Reads a box from four numbers: corners, or centre and size if `center`. The area of a box with a
 // negative side is 0. The area of a box with a NaN is NaN, so it overlaps nothing.
 template <class A>
-HOST_DEVICE RankedBox<A> box_of_row(const A* row, bool center) {
-  RankedBox<A> box{row[0], row[1], row[2], row[3], 0};
+HOST_DEVICE OverlapBox<A> box_of_row(const A* row, bool center) {
+  OverlapBox<A> box{row[0], row[1], row[2], row[3], 0};
   A width = row[2] - row[0], height = row[3] - row[1];
   if (center) {
     width = row[2];
@@ -101,14 +101,14 @@ HOST_DEVICE void divide_areas(const V& intersection, const V& divisor, const V& 
 // Sets *overlap to the intersection over the union, or over the area of the first box if
 // `over_first`.
 template <class V>
-HOST_DEVICE void measure_overlap(const RankedBox<V>& a, const RankedBox<V>& b, bool over_first,
+HOST_DEVICE void measure_overlap(const OverlapBox<V>& a, const OverlapBox<V>& b, bool over_first,
                                  const V& one, V* overlap) {
   V intersection, union_area;
   intersect<false>(a, b, one, &intersection, &union_area);
   divide_areas(intersection, over_first ? a.area : union_area, one, overlap);
 }
 // Intersection over union.
-HOST_DEVICE double overlap_of(const RankedBox<double>& a, const RankedBox<double>& b) {
+HOST_DEVICE double overlap_of(const OverlapBox<double>& a, const OverlapBox<double>& b) {
   double overlap;
   measure_overlap(a, b, false, 1.0, &overlap);
   return overlap;

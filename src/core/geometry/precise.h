@@ -54,13 +54,13 @@ template <class G>
 struct PreciseAxis {
   double start;       // map coordinate where bin 0 begins
   double bin;         // cells per bin; if not positive, all bins are empty
-  double scale;       // map cells per image pixel, divided by pow2_scale<G>()
+  double scale;       // map cells per image pixel
   int32_t axis_bins;  // P or Q
   int32_t size;       // cells of the map along this axis
 
   // Calls emit(cell, weight, d_lo, d_hi) for the cells that contribute to bin q, in ascending
   // order. d_lo and d_hi are the derivatives of the weight with respect to the box coordinates, per
-  // image pixel, divided by pow2_scale<G>(). An empty bin has no cells.
+  // image pixel. An empty bin has no cells.
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     const double begin = start + static_cast<double>(q) * bin;
@@ -98,7 +98,7 @@ struct PreciseRule {
     PreciseAxis<G> axis{};
     axis.start = saturate(static_cast<double>(lo) * spatial_scale);
     axis.bin = (saturate(static_cast<double>(hi) * spatial_scale) - axis.start) / axis_bins;
-    axis.scale = spatial_scale / pow2_scale<G>(spatial_scale);
+    axis.scale = spatial_scale;
     axis.axis_bins = axis_bins;
     axis.size = size;
     return axis;

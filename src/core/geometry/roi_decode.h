@@ -41,7 +41,7 @@ struct RoiRows {
       coordinates;     // coordinates of a box; with a batch index there is one more column
   int32_t pad_beyond;  // 1: a batch index >= N marks a padding row
 
-  static RoiRows make(const Inputs& in, bool pad_beyond) {
+  static RoiRows make(const RoiArrays& in, bool pad_beyond) {
     RoiRows rows{};
     rows.rois = in.rois.data;
     rows.dtype = in.rois.dtype;

@@ -58,11 +58,11 @@ struct RotatedSample {
 // A box on the map. Its width is split into columns of bins along u, and its height into rows of
 // bins along v.
 template <class G>
-struct RotatedBox {
+struct SampledBox {
   SampleLine<G> u, v;  // relative to the centre
   G x, y;              // centre in map cells
   G cosine, sine;      // of theta
-  G scale;             // map cells per image pixel, divided by pow2_scale<G>()
+  G scale;             // map cells per image pixel
   int32_t height, width;
 
   // The divisor of the mean over a bin. Samples outside the map count as 0.
@@ -147,8 +147,8 @@ struct RotatedBox {
   }
 
   // Calls emit(row, column, slopes) with the derivatives of the weights with respect to the box
-  // coordinates: per image pixel, divided by pow2_scale<G>(), and per degree for theta. The caller
-  // sums and divides these as well.
+  // coordinates: per image pixel, and per degree for theta. The caller sums and divides these as
+  // well.
   template <class Emit>
   HOST_DEVICE void for_each_gradient(int p, int q, const Emit& emit) const {
     const G degree = static_cast<G>(kPi / 180.0);
@@ -245,10 +245,10 @@ struct RotatedRule {
   int64_t bins() const { return int64_t{pooled_height} * pooled_width; }
 
   template <class G>
-  HOST_DEVICE RotatedBox<G> box(const Roi<G>& roi, int32_t height, int32_t width) const {
-    const G scale = narrow<G>(spatial_scale);
+  HOST_DEVICE SampledBox<G> box(const Roi<G>& roi, int32_t height, int32_t width) const {
+    const G scale = static_cast<G>(spatial_scale);
     const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
-    RotatedBox<G> box{};
+    SampledBox<G> box{};
     box.u = line(saturate(roi.box[2] * scale), pooled_width);
     box.v = line(saturate(roi.box[3] * scale), pooled_height);
     box.x = saturate(roi.box[0] * scale - offset);
@@ -259,7 +259,7 @@ struct RotatedRule {
     const SineCosine turn = sine_cosine_of_radians(theta);
     box.cosine = static_cast<G>(turn.cosine);
     box.sine = static_cast<G>(turn.sine);
-    box.scale = scale / static_cast<G>(pow2_scale<G>(spatial_scale));
+    box.scale = scale;
     box.height = height;
     box.width = width;
     return box;

@@ -26,7 +26,7 @@ namespace gluon_roi {
 
 // A rotated box with precomputed values. The area is NaN if a coordinate is NaN or the angle is
 // infinite, and 0 if a side is negative.
-struct OrientedBox {
+struct RotatedOverlapBox {
   double x, y, width, height, angle;  // angle: in (-45, 45]
   double sine, cosine;
   double half_x, half_y;  // half sizes of the axis-aligned bounding box, rounded up
@@ -36,8 +36,8 @@ struct OrientedBox {
 // Reads a box from five numbers: centre, width, height, and angle in degrees, counter-clockwise in
 // an image whose y points down.
 template <class A>
-HOST_DEVICE OrientedBox oriented_box_of_row(const A* row) {
-  OrientedBox box{};
+HOST_DEVICE RotatedOverlapBox rotated_overlap_box_of_row(const A* row) {
+  RotatedOverlapBox box{};
   box.x = row[0];
   box.y = row[1];
   // A box can be written with four angles. Full, half and quarter turns are removed exactly: the
@@ -110,7 +110,7 @@ HOST_DEVICE double area_of(const Polygon& polygon) {
 
 // Whether `a` clips `b` instead of `b` clipping `a`. This is a strict order of all different boxes,
 // which makes the overlap symmetric.
-HOST_DEVICE bool clips(const OrientedBox& a, const OrientedBox& b) {
+HOST_DEVICE bool clips(const RotatedOverlapBox& a, const RotatedOverlapBox& b) {
   if (a.width != b.width) return a.width > b.width;
   if (a.height != b.height) return a.height > b.height;
   if (a.x != b.x) return a.x > b.x;
@@ -119,18 +119,18 @@ HOST_DEVICE bool clips(const OrientedBox& a, const OrientedBox& b) {
 }
 
 // Whether the bounding boxes of two boxes are disjoint.
-HOST_DEVICE bool are_apart(const OrientedBox& a, const OrientedBox& b) {
+HOST_DEVICE bool are_apart(const RotatedOverlapBox& a, const RotatedOverlapBox& b) {
   return fabs(a.x - b.x) > a.half_x + b.half_x || fabs(a.y - b.y) > a.half_y + b.half_y;
 }
 
 // The area of the intersection: finite, >= 0, and at most the smaller area. It is 0 if either area
 // is 0, infinite or NaN.
-HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
+HOST_DEVICE double intersection_of(const RotatedOverlapBox& a, const RotatedOverlapBox& b) {
   constexpr double kInfinity = INFINITY;
   const bool have_areas = a.area > 0 && a.area < kInfinity && b.area > 0 && b.area < kInfinity;
   if (!have_areas || are_apart(a, b)) return 0;
   const bool a_clips = clips(a, b);
-  const OrientedBox &frame = a_clips ? a : b, &box = a_clips ? b : a;
+  const RotatedOverlapBox &frame = a_clips ? a : b, &box = a_clips ? b : a;
   const double dx = box.x - frame.x, dy = box.y - frame.y;
   const double x = dx * frame.cosine - dy * frame.sine, y = dx * frame.sine + dy * frame.cosine;
   // The angle between the boxes is rounded difference + rest, exactly (Knuth's two-sum).
@@ -154,19 +154,21 @@ HOST_DEVICE double intersection_of(const OrientedBox& a, const OrientedBox& b) {
 }
 
 // Intersection over union, or over the area of the first box if `over_first`; in [0, 1].
-HOST_DEVICE double overlap_of(const OrientedBox& a, const OrientedBox& b, bool over_first) {
+HOST_DEVICE double overlap_of(const RotatedOverlapBox& a, const RotatedOverlapBox& b,
+                              bool over_first) {
   const double intersection = intersection_of(a, b);
   double overlap;
   divide_areas(intersection, over_first ? a.area : a.area + b.area - intersection, 1.0, &overlap);
   return overlap;
 }
-HOST_DEVICE double overlap_of(const OrientedBox& a, const OrientedBox& b) {
+HOST_DEVICE double overlap_of(const RotatedOverlapBox& a, const RotatedOverlapBox& b) {
   return overlap_of(a, b, false);
 }
 
 // Whether two boxes overlap by more than a threshold. As for upright boxes, an overlap of NaN is
 // never above it, and boxes that do not intersect are above a negative threshold.
-HOST_DEVICE bool overlap_above(const OrientedBox& a, const OrientedBox& b, double threshold) {
+HOST_DEVICE bool overlap_above(const RotatedOverlapBox& a, const RotatedOverlapBox& b,
+                               double threshold) {
   const double intersection = intersection_of(a, b);
   return intersection / (a.area + b.area - intersection) > threshold;
 }

@@ -141,7 +141,7 @@ struct SampleLine {
 template <class G>
 struct SampleAxis : SampleLine<G> {
   int32_t size;  // cells of the map along this axis
-  G scale;       // map cells per image pixel, divided by pow2_scale<G>()
+  G scale;       // map cells per image pixel
 
   // The samples of bin q that may lie on the map: [first, last].
   HOST_DEVICE void sample_range(int q, int64_t* first, int64_t* last) const {
@@ -188,8 +188,8 @@ struct SampleAxis : SampleLine<G> {
   }
 
   // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the
-  // map: the weight, and its derivatives with respect to the box coordinates, per image pixel,
-  // divided by pow2_scale<G>(). The caller sums them for each cell and divides by divisor().
+  // map: the weight, and its derivatives with respect to the box coordinates, per image pixel.
+  // The caller sums them for each cell and divides by divisor().
   template <class Emit>
   HOST_DEVICE void for_each_weight(int q, const Emit& emit) const {
     int64_t first, last;
@@ -214,7 +214,7 @@ struct SampleRule {
   // `lo` and `hi` are the box coordinates along the axis, in image pixels.
   template <class G>
   HOST_DEVICE SampleAxis<G> axis(G lo, G hi, int axis_bins, int32_t size) const {
-    const G scale = narrow<G>(spatial_scale);
+    const G scale = static_cast<G>(spatial_scale);
     const G offset = aligned != 0 ? static_cast<G>(0.5) : static_cast<G>(0);
     const G start = saturate(lo * scale - offset);
     SampleAxis<G> axis{};
@@ -222,7 +222,7 @@ struct SampleRule {
         saturate(hi * scale - offset) - start, aligned != 0, axis_bins, sampling_ratio);
     axis.start = start;
     axis.size = size;
-    axis.scale = scale / static_cast<G>(pow2_scale<G>(spatial_scale));
+    axis.scale = scale;
     return axis;
   }
   // The maximum number of cells with a weight in a bin.

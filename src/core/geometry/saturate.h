@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps extreme coordinates and scales within the range of the arithmetic.
+// Keeps extreme coordinates within the range of the arithmetic.
 #pragma once
 #include "../types.h"
 
@@ -19,17 +19,6 @@ template <class G>
 HOST_DEVICE G narrow(double value) {
   const double largest = sizeof(G) == 4 ? 3.4028234663852886e38 : 1.7976931348623157e308;
   return static_cast<G>(value > largest ? largest : value < -largest ? -largest : value);
-}
-
-// Derivatives with respect to box coordinates are proportional to the scale of the map. For very
-// large scales their sums could overflow, and infinities would become NaN. They are therefore
-// computed with scale / pow2_scale() and multiplied by pow2_scale() at the end; it is a power of
-// two, so neither step rounds.
-constexpr int kScaledCoordinates = 4;  // the coordinates that scale with the map: all but theta
-template <class G>
-HOST_DEVICE double pow2_scale(double spatial_scale) {
-  const double scale = narrow<G>(spatial_scale);
-  return scale > 1e30 ? ldexp(1.0, ilogb(scale)) : 1.0;
 }
 
 }  // namespace gluon_roi

@@ -26,8 +26,8 @@ enum {
 
 enum { GLUON_ROI_CPU = 0, GLUON_ROI_CUDA = 1 };
 
-/* The maximum number of maps of a pyramid. GLUON_ROI_MOST_MAPS is its former name. */
-enum { GLUON_ROI_MAX_MAPS = 8, GLUON_ROI_MOST_MAPS = GLUON_ROI_MAX_MAPS };
+/* The maximum number of maps of a pyramid. */
+enum { GLUON_ROI_MAX_MAPS = 8 };
 
 /* The conventions of ps_roi_pool and of deformable_sampling; see src/ops/ps_roi_pool.h and
  * src/ops/deformable_sampling.h. */
