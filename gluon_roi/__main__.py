@@ -14,7 +14,7 @@ import mxnet as mx
 
 import gluon_roi
 from gluon_roi import files, self_check, side_by_side
-from gluon_roi.inference.files import convert_symbol
+from gluon_roi.inference.model_files import convert_symbol
 from gluon_roi.onnx.torch_program import onnx_file
 from gluon_roi.replacement import Replacement, replacing, through_links
 from gluon_roi.switch import functions, models, programs

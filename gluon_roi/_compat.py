@@ -374,6 +374,8 @@ def _numpy() -> ModuleType:
     def msort(a: Any) -> Any:
         return numpy.sort(a, axis=0)
 
+    # MXNet reads these names when it is imported. NumPy 1.20 to 1.24 have them, and raise when they
+    # are called.
     def financial(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("removed from NumPy 1.20; numpy_financial has it")
 
@@ -507,9 +509,6 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
             "try:\n    if _found_mxnet: raise ImportError\n    _require_pytorch_version(",
         )
     ],
-    # SciPy 2 will drop scipy.sparse.csr; SciPy warns about it.
-    "mxnet.ndarray.utils": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
-    "mxnet.ndarray.sparse": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
     "gluoncv.data.transforms.experimental.image": [
         ("image1 += image2\n", "image1 += image2.astype(image1.dtype)\n"),
         ("gs_mean = gs.mean()", "gs_mean = np.float64(gs.mean())"),

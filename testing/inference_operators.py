@@ -12,7 +12,8 @@ from typing import Any, Callable
 import mxnet as mx
 
 from gluon_roi import library
-from gluon_roi.inference import pyramids, winograd
+from gluon_roi.inference import winograd
+from gluon_roi.inference.upsample_add import OPERATOR as UPSAMPLE_ADD
 
 
 def function_for(operator: str, data: Any) -> Callable:
@@ -49,4 +50,4 @@ def winograd_convolution(
 
 def upsample_add(low: Any, high: Any, **naming: Any) -> Any:
     """``high[..., y, x] + low[..., y // 2, x // 2]``."""
-    return function_for(pyramids.OPERATOR, low)(low, high, **naming)
+    return function_for(UPSAMPLE_ADD, low)(low, high, **naming)

@@ -9,18 +9,18 @@ import mxnet as mx
 
 from ..bridge.arguments import NumpySymbol
 from .activations import use_activations
-from .batch_norm import fold_batch_norms
 from .computed_weights import compute_weights
 from .deconvolution import enlarge_by_winograd, replace_deconvolutions
 from .doubles import multiply_instead_of_doubling
+from .fold_batch_norm import fold_batch_norms
 from .fusion import fuse
 from .gemm_layers import use_gemm
 from .graph import InferenceGraph
 from .max_pooling import use_max_pooling
 from .narrow import join_narrow_convolutions
 from .progress import with_progress
-from .pyramids import join_upsampling_and_sum
 from .sums import use_elementwise_sums
+from .upsample_add import join_upsampling_and_sum
 from .winograd_layers import use_winograd
 
 

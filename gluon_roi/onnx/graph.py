@@ -63,7 +63,7 @@ class Tensor:
 
     __array_ufunc__ = None  # so that ``array + tensor`` is an operator of the tensor
 
-    def __init__(self, graph: Graph, name: str, dtype: Any) -> None:
+    def __init__(self, graph: OnnxGraph, name: str, dtype: Any) -> None:
         self.graph, self.name, self.dtype = graph, name, np.dtype(dtype)
 
     def like(self, value: Any) -> Any:
@@ -169,7 +169,7 @@ def concat_sizes(*sizes: Any) -> Any:
     return concat(*(np.array([s]) if isinstance(s, int) else s for s in sizes), axis=0)
 
 
-class Graph:
+class OnnxGraph:
     """Collects nodes and constants.
 
     ``graph("Add", a, b)`` adds a node and returns its output. An input is a tensor, an array (which

@@ -16,7 +16,7 @@ from ..bridge.symbol_json import symbol_content
 from . import roi, rules, verification  # noqa: F401  (roi and rules register rules)
 from .dynamic_sizes import CREATIONS, creation_sizes, creations_last
 from .file import save
-from .graph import Graph, Node, Tensor, onnx_type
+from .graph import Node, OnnxGraph, Tensor, onnx_type
 from .kernels import warn_of_missing_kernels
 from .metadata import CONSTANTS, gluon_constants
 from .passes import simplify
@@ -31,7 +31,7 @@ class _Translation(NamedTuple):
     `entries` has the shape, type and tensor of each output of a node, by the indices of both.
     """
 
-    graph: Graph
+    graph: OnnxGraph
     inputs: list
     outputs: list
     nodes: list[dict]
@@ -89,7 +89,7 @@ def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
     nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
-    graph = Graph(opset)
+    graph = OnnxGraph(opset)
     graph.reserve([*source.shapes, *names])
     listed: dict[str, tuple] = {}
     for number in creations_last(nodes):
@@ -137,7 +137,7 @@ def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
     return _Translation(graph, [listed[name] for name in source.shapes], outputs, nodes, by_place)
 
 
-def _translate_node(rule: Callable, graph: Graph, node: Node) -> Any:
+def _translate_node(rule: Callable, graph: OnnxGraph, node: Node) -> Any:
     """The outputs of a node. If the rule fails, the error names the node."""
     try:
         tensors = rule(graph, node)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from .graph import Graph, Node
+from .graph import Node, OnnxGraph
 
 #: Adds the ONNX nodes for a node of MXNet, and returns its output or a list of outputs.
 #: A rule reads every attribute that it supports; a node with other attributes is rejected.
-Rule = Callable[[Graph, Node], Any]
+Rule = Callable[[OnnxGraph, Node], Any]
 
 #: Rules by the name of the operator in MXNet's graphs.
 RULES: dict[str, Rule] = {}

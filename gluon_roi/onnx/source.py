@@ -17,7 +17,7 @@ from ..checkpoint import by_name
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.counting import count
 from ..switch.models import optimize
-from ..switch.symbols import Graph, load_content, replace_guards_with_zeros
+from ..switch.symbols import SymbolGraph, load_content, replace_guards_with_zeros
 from ..weights import values_of
 from .arguments import (
     TYPES,
@@ -189,7 +189,7 @@ def _without_zeros(symbol: Any) -> Any:
         for node in content["nodes"]
     ):
         return symbol
-    graph = Graph(content)
+    graph = SymbolGraph(content)
     replace_guards_with_zeros(graph)
     return load_content(graph.content(), symbol)
 

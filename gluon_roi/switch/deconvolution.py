@@ -13,7 +13,7 @@ import mxnet as mx
 
 from ..bridge.symbol_json import without_longs
 from ..inference.layers import FORGETS_BIAS
-from .symbols import Graph, own_scope
+from .symbols import SymbolGraph, own_scope
 
 #: Marks the nodes that add a bias.
 _ATTRIBUTE = "__gluon_roi_bias__"
@@ -44,7 +44,7 @@ def adds_bias(content: dict) -> bool:
 
 def add_biases(content: dict, in_network: bool) -> dict:
     """Replace each Deconvolution of the content of a symbol file that `has_bias`."""
-    graph = Graph(content)
+    graph = SymbolGraph(content)
     for index, node in enumerate(list(graph.nodes)):
         if "subgraphs" in node:
             node["subgraphs"] = [add_biases(body, in_network) for body in node["subgraphs"]]
@@ -55,7 +55,7 @@ def add_biases(content: dict, in_network: bool) -> dict:
     return graph.content()
 
 
-def _with_bias(graph: Graph, index: int) -> mx.sym.Symbol:
+def _with_bias(graph: SymbolGraph, index: int) -> mx.sym.Symbol:
     """The symbol that replaces a Deconvolution."""
     node = graph.nodes[index]
     given = {key: without_longs(value) for key, value in graph.attributes_of(index).items()}

@@ -26,7 +26,7 @@ from .. import gpu
 from ..bridge.arguments import Symbol
 from ..bridge.symbol_json import is_dynamic, symbol_content
 from ..files import PathLike, load_symbol, read_symbol
-from ..inference.files import convert_symbol, parameters_of
+from ..inference.model_files import convert_symbol, parameters_of
 from ..inference.network import check_has_graph, restore_original, use_converted
 from .counting import (
     ARRAY_CODE,
@@ -41,8 +41,8 @@ from .counting import (
 )
 from .deconvolution import add_biases, adds_bias, forgets_bias
 from .functions import is_replaced, switched_namespace
+from .fuse_pyramids import fuse_sums
 from .mapping import BY_FUNCTION, Options, builtins
-from .pyramids import fuse_sums
 from .symbols import load_content, switch_nodes
 
 #: In signatures: a symbol or a network, of any class.

@@ -25,7 +25,7 @@ _STANDS_FOR = "__gluon_roi_stands_for__"
 _MULTIPLE = -1
 
 
-class Graph(Nodes):
+class SymbolGraph(Nodes):
     """Nodes of a symbol, some of which are replaced with nodes that functions create."""
 
     def attributes_of(self, index: int) -> dict[str, str]:
@@ -94,7 +94,7 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     gets the guards of a network.
     """
     in_network |= is_dynamic(content)
-    graph = Graph(content)
+    graph = SymbolGraph(content)
     if in_network:
         replace_guards_with_zeros(graph)
     used = graph.used()
@@ -118,7 +118,7 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     return graph.content()
 
 
-def replace_guards_with_zeros(graph: Graph) -> None:
+def replace_guards_with_zeros(graph: SymbolGraph) -> None:
     """Replace guards with zeros, including those of version 1.0.0, with the guards of a network.
 
     Inputs that only provide a rank, which a network does not need, are removed.
@@ -147,7 +147,7 @@ def replace_guards_with_zeros(graph: Graph) -> None:
         node["inputs"] = node["inputs"][:1]
 
 
-def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
+def _set_weight_shape(graph: SymbolGraph, node: dict, switch: Switch) -> None:
     """Give the weights of a convolution a shape with unknown channels, as a Gluon network does."""
     if "weight" not in switch.inputs:
         return
@@ -161,7 +161,7 @@ def _set_weight_shape(graph: Graph, node: dict, switch: Switch) -> None:
 
 
 def _make_node(
-    graph: Graph, index: int, switch: Switch, options: Options, used: set[NodeEntry]
+    graph: SymbolGraph, index: int, switch: Switch, options: Options, used: set[NodeEntry]
 ) -> mx.sym.Symbol:
     """The symbol that replaces a node of MXNet's operator."""
     node, given = graph.nodes[index], dict(graph.attributes_of(index))

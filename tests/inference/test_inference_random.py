@@ -14,12 +14,12 @@ from typing import Any, Iterable
 import mxnet as mx
 import numpy as np
 import pytest
-from support.inference_networks import CountCalls, Network, outputs_of, random_network, static_call
+from inference_networks import CountCalls, Network, outputs_of, random_network, static_call
 
 from gluon_roi.inference import (
-    batch_norm,
     convert,
     epilogue,
+    fold_batch_norm,
     forms,
     fusion,
     gemm_layers,
@@ -173,9 +173,9 @@ def _forgotten_bias(monkeypatch):
 
 
 def _forgotten_gamma(monkeypatch):
-    folded = batch_norm.fold
+    folded = fold_batch_norm.fold
     monkeypatch.setattr(
-        batch_norm,
+        fold_batch_norm,
         "fold",
         lambda weight, bias, gamma, *rest: folded(weight, bias, np.ones_like(gamma), *rest),
     )

@@ -276,7 +276,7 @@ def test_nodes_that_are_alike_stay_apart(name, is_dynamic, tmp_path):
 
 
 def test_constants_are_reused_only_if_they_are_equal_bytes_of_one_type_and_shape():
-    from gluon_roi.onnx.graph import Graph
+    from gluon_roi.onnx.graph import OnnxGraph
 
     values = [
         *(np.zeros(2, kind) for kind in ("float16", "float32", "float64", "int8", "uint8")),
@@ -286,7 +286,7 @@ def test_constants_are_reused_only_if_they_are_equal_bytes_of_one_type_and_shape
         np.array([0, np.nan], "float32"),
         np.array([0, 1], "float32"),
     ]
-    graph = Graph(16)
+    graph = OnnxGraph(16)
     names = [graph.constant(value).name for value in values]
     assert len({*names}) == len(values)
     assert [graph.constant(value.copy()).name for value in values] == names
@@ -298,11 +298,11 @@ def test_constants_are_reused_only_if_they_are_equal_bytes_of_one_type_and_shape
 @pytest.mark.parametrize("sizes, is_identity", [((None, 3), True), ((None, 0), False)])
 def test_a_reshape_to_the_shape_that_was(sizes, is_identity):
     """(n, 0) and (m, 0) have as many elements, so a reshape between them is no identity."""
-    from gluon_roi.onnx.graph import Graph, Tensor
+    from gluon_roi.onnx.graph import OnnxGraph, Tensor
     from gluon_roi.onnx.passes import simplify
     from gluon_roi.onnx.passes.types import TensorType
 
-    graph, kind = Graph(16), np.dtype("float32")
+    graph, kind = OnnxGraph(16), np.dtype("float32")
     x = Tensor(graph, graph.unique("x"), kind)
     shape = Tensor(graph, graph.unique("shape"), np.int64)
     out = graph("Exp", graph("Reshape", x, shape))

@@ -14,7 +14,7 @@ import pytest
 from support.graphs import MAKERS
 
 from gluon_roi.onnx import model, passes
-from gluon_roi.onnx.graph import Graph, Node
+from gluon_roi.onnx.graph import Node, OnnxGraph
 
 #: Graphs that begin with each operator of a fault.
 GRAPHS = 24
@@ -124,15 +124,15 @@ NODES: dict[str, tuple[str, Callable, tuple]] = {
 @pytest.mark.parametrize("fault", NODES)
 def test_faults_in_nodes(fault, monkeypatch, tmp_path):
     operator, change, operators = NODES[fault]
-    original = Graph.__call__
+    original = OnnxGraph.__call__
 
-    def planted(self: Graph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def planted(self: OnnxGraph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         listed = list(inputs)
         if op == operator:
             change(listed, attributes)
         return original(self, op, *listed, outputs=outputs, **attributes)
 
-    monkeypatch.setattr(Graph, "__call__", planted)
+    monkeypatch.setattr(OnnxGraph, "__call__", planted)
     assert find(operators, tmp_path)
 
 
@@ -188,25 +188,25 @@ def test_attributes_that_are_not_read(operator, attribute, monkeypatch, tmp_path
 
 
 def test_a_dropped_output(monkeypatch, tmp_path):
-    original = Graph.model
+    original = OnnxGraph.model
     monkeypatch.setattr(
-        Graph, "model", lambda self, inputs, outputs: original(self, inputs, outputs[:-1])
+        OnnxGraph, "model", lambda self, inputs, outputs: original(self, inputs, outputs[:-1])
     )
     assert find(("exp", "topk"), tmp_path)
 
 
 def test_outputs_in_another_order(monkeypatch, tmp_path):
-    original = Graph.__call__
+    original = OnnxGraph.__call__
 
-    def planted(self: Graph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def planted(self: OnnxGraph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         found = original(self, op, *inputs, outputs=outputs, **attributes)
         return found[::-1] if op == "Split" else found
 
-    monkeypatch.setattr(Graph, "__call__", planted)
+    monkeypatch.setattr(OnnxGraph, "__call__", planted)
     assert find(("SliceChannel",), tmp_path)
 
 
-def _merge_nodes(graph: Graph) -> dict[str, str]:
+def _merge_nodes(graph: OnnxGraph) -> dict[str, str]:
     """Merge nodes of one operator and the same inputs, whatever their attributes are."""
     seen: dict[tuple, Any] = {}
     replaced: dict[str, str] = {}
@@ -226,7 +226,7 @@ def _merge_nodes(graph: Graph) -> dict[str, str]:
 def test_merged_nodes(monkeypatch, tmp_path):
     original = passes.evaluate_constants
 
-    def planted(graph: Graph, types: dict, trained: Any) -> dict[str, str]:
+    def planted(graph: OnnxGraph, types: dict, trained: Any) -> dict[str, str]:
         replaced = original(graph, types, trained)
         merged = _merge_nodes(graph)
         return {name: merged.get(other, other) for name, other in replaced.items()} | merged
@@ -239,7 +239,7 @@ def test_a_norm_folded_though_others_read_its_layer(monkeypatch, tmp_path):
     """The layer's output changes with its weights."""
     original = passes.fold_batch_norms
 
-    def planted(graph: Graph, outputs: list) -> None:
+    def planted(graph: OnnxGraph, outputs: list) -> None:
         original(graph, [])
 
     monkeypatch.setattr(passes, "fold_batch_norms", planted)

@@ -12,7 +12,7 @@ import pytest
 
 import gluon_roi
 from gluon_roi.__main__ import main
-from gluon_roi.onnx.graph import Graph
+from gluon_roi.onnx.graph import OnnxGraph
 from gluon_roi.onnx.registry import RULES
 
 pytest.importorskip("onnx")
@@ -46,14 +46,14 @@ def test_a_network(fold, tmp_path):
 
 def _plant(monkeypatch: Any, operator: str, attribute: str, value: Any) -> None:
     """Write an attribute of nodes wrongly."""
-    original = Graph.__call__
+    original = OnnxGraph.__call__
 
-    def planted(self: Graph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+    def planted(self: OnnxGraph, op: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         if op == operator:
             attributes[attribute] = value
         return original(self, op, *inputs, outputs=outputs, **attributes)
 
-    monkeypatch.setattr(Graph, "__call__", planted)
+    monkeypatch.setattr(OnnxGraph, "__call__", planted)
 
 
 @pytest.mark.parametrize("dynamic", [None, [(0,)]])

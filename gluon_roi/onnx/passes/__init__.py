@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Collection
 
-from ..graph import Graph
-from .batch_norm import fold_batch_norms
+from ..graph import OnnxGraph
 from .chains import shorten_chains
 from .constants import evaluate_constants
+from .fold_batch_norm import fold_batch_norms
 from .identities import remove_identities
 from .mixed_types import cast_batch_norms
 from .output_names import name_outputs
@@ -19,7 +19,7 @@ from .types import TensorType
 
 
 def simplify(
-    graph: Graph,
+    graph: OnnxGraph,
     outputs: list,
     types: dict[str, TensorType],
     fold: bool = True,
@@ -29,9 +29,9 @@ def simplify(
 
     Parameters
     ----------
-    graph : Graph
+    graph : OnnxGraph
     outputs : list
-        The outputs, as for :meth:`Graph.model`.
+        The outputs, as for :meth:`OnnxGraph.model`.
     types : dict
         Types and shapes of the tensors, from :func:`.types.tensor_types`.
     fold : bool

@@ -7,11 +7,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ..graph import Graph
+from ..graph import OnnxGraph
 from .types import RESHAPES, TensorType, cast_type, type_of
 
 
-def shorten_chains(graph: Graph, types: dict[str, TensorType]) -> None:
+def shorten_chains(graph: OnnxGraph, types: dict[str, TensorType]) -> None:
     """Let a node skip the previous node in a chain, if this does not change its output.
 
     A Reshape skips earlier reshapes, a Cast skips lossless casts, and two transpositions are
@@ -27,7 +27,7 @@ def shorten_chains(graph: Graph, types: dict[str, TensorType]) -> None:
 
 
 def _skip_reshape(
-    graph: Graph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
+    graph: OnnxGraph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
 ) -> bool:
     sizes = graph.constants.get(node.input[1])
     if before.op_type not in RESHAPES or sizes is None or 0 in sizes:
@@ -37,7 +37,7 @@ def _skip_reshape(
 
 
 def _skip_cast(
-    graph: Graph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
+    graph: OnnxGraph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
 ) -> bool:
     given = type_of(graph, types, before.input[0]) if before.op_type == "Cast" else None
     if given is None:
@@ -51,7 +51,7 @@ def _skip_cast(
 
 
 def _merge_transpositions(
-    graph: Graph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
+    graph: OnnxGraph, types: dict[str, TensorType], before: onnx.NodeProto, node: onnx.NodeProto
 ) -> bool:
     if before.op_type != "Transpose":
         return False

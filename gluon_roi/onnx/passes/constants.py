@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from ..graph import Graph
+from ..graph import OnnxGraph
 from .types import TensorType, type_of
 
 #: Operators that are evaluated if all inputs are constants.
@@ -25,7 +25,7 @@ _MAX_GROWTH = 1 << 16
 
 
 def evaluate_constants(
-    graph: Graph, types: dict[str, TensorType], trained: Collection[str]
+    graph: OnnxGraph, types: dict[str, TensorType], trained: Collection[str]
 ) -> dict[str, str]:
     """Evaluate nodes of constants, and fixed shapes; return the replacements of tensors.
 
@@ -46,7 +46,7 @@ def evaluate_constants(
 
 
 def _evaluate(
-    graph: Graph, types: dict[str, TensorType], trained: Collection[str], node: onnx.NodeProto
+    graph: OnnxGraph, types: dict[str, TensorType], trained: Collection[str], node: onnx.NodeProto
 ) -> list[np.ndarray] | None:
     """The outputs of a node if they are constants."""
     if node.op_type == "Shape":

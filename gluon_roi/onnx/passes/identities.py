@@ -6,11 +6,11 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-from ..graph import Graph
+from ..graph import OnnxGraph
 from .types import RESHAPES, TensorType, cast_type, type_of
 
 
-def remove_identities(graph: Graph, types: dict[str, TensorType]) -> dict[str, str]:
+def remove_identities(graph: OnnxGraph, types: dict[str, TensorType]) -> dict[str, str]:
     """Remove nodes without an effect; return the replacements of tensors."""
     replaced: dict[str, str] = {}
     producers: dict[str, onnx.NodeProto] = {}
@@ -28,7 +28,7 @@ def remove_identities(graph: Graph, types: dict[str, TensorType]) -> dict[str, s
 
 
 def _original(
-    graph: Graph,
+    graph: OnnxGraph,
     types: dict[str, TensorType],
     producers: dict[str, onnx.NodeProto],
     node: onnx.NodeProto,
@@ -50,7 +50,7 @@ def _original(
 
 
 def _before_reshapes(
-    graph: Graph,
+    graph: OnnxGraph,
     types: dict[str, TensorType],
     producers: dict[str, onnx.NodeProto],
     node: onnx.NodeProto,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from onnx import helper
 
-from ..graph import Graph, onnx_type
+from ..graph import OnnxGraph, onnx_type
 from .types import TensorType, type_of
 
 
-def cast_batch_norms(graph: Graph, types: dict[str, TensorType]) -> None:
+def cast_batch_norms(graph: OnnxGraph, types: dict[str, TensorType]) -> None:
     """Normalise float16 data in float32, the dtype of MXNet's parameters, and round the result.
 
     ONNX accepts both dtypes in one node, but OpenVINO does not. A normalisation that is folded into

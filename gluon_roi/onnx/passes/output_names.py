@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ..graph import Graph
+from ..graph import OnnxGraph
 
 
-def name_outputs(graph: Graph, outputs: list) -> list:
+def name_outputs(graph: OnnxGraph, outputs: list) -> list:
     """Give tensors the names of the outputs, so that few outputs need an Identity node.
 
     Inputs and constants are not renamed; a tensor that is multiple outputs gets the first name.

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from ..graph import Graph
+from ..graph import OnnxGraph
 
 #: Operators that only change the shape, and keep the order of the elements.
 RESHAPES = {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}
@@ -34,7 +34,7 @@ def tensor_types(model: onnx.ModelProto) -> dict[str, TensorType]:
     return found
 
 
-def type_of(graph: Graph, types: dict[str, TensorType], tensor: str) -> TensorType | None:
+def type_of(graph: OnnxGraph, types: dict[str, TensorType], tensor: str) -> TensorType | None:
     """Type and shape of a tensor, which may be a constant; None if unknown."""
     value = graph.constants.get(tensor)
     return types.get(tensor) if value is None else TensorType(value.dtype, value.shape)

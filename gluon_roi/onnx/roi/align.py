@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat
+from ..graph import Node, OnnxGraph, Tensor, concat
 from ..registry import rule
 from .arithmetic import FARTHEST, on_map
 from .bins import SampleAxis, align_bins, sample_axes
@@ -17,7 +17,7 @@ from .boxes import Rows, align, axes_of, data_of, decode, filled_rows, finish, p
 
 
 @rule("_gluon_roi_ROIAlign")
-def roi_align(g: Graph, node: Node) -> Tensor:
+def roi_align(g: OnnxGraph, node: Node) -> Tensor:
     """RoiAlign; boxes that it would sample differently are pooled with a RoI for each bin.
 
     ::
@@ -36,7 +36,7 @@ def roi_align(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_gluon_roi_PSROIAlign")
-def ps_roi_align(g: Graph, node: Node) -> Tensor:
+def ps_roi_align(g: OnnxGraph, node: Node) -> Tensor:
     """A RoI for each bin, on the map of its group.
 
     ::
@@ -60,7 +60,7 @@ def ps_roi_align(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_gluon_roi_PyramidROIAlign")
-def pyramid_roi_align(g: Graph, node: Node) -> Tensor:
+def pyramid_roi_align(g: OnnxGraph, node: Node) -> Tensor:
     """ROIAlign of each map's boxes, added to the rows of the output that they belong to.
 
     ::

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat
+from ..graph import Node, OnnxGraph, Tensor, concat
 from ..registry import rule
 from .arithmetic import product, quotient, round_away, rounded, saturate
 from .boxes import (
@@ -24,7 +24,7 @@ from .boxes import (
 
 
 @rule("_gluon_roi_ROIPool")
-def roi_pool(g: Graph, node: Node) -> Tensor:
+def roi_pool(g: OnnxGraph, node: Node) -> Tensor:
     """The maximum of every bin.
 
     ::
@@ -40,7 +40,7 @@ def roi_pool(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_gluon_roi_PSROIPool")
-def ps_roi_pool(g: Graph, node: Node) -> Tensor:
+def ps_roi_pool(g: OnnxGraph, node: Node) -> Tensor:
     """The mean of every bin in the map of its group.
 
     ::
@@ -54,7 +54,9 @@ def ps_roi_pool(g: Graph, node: Node) -> Tensor:
     return _pool_cells(g, node, node.get("convention", "rfcn"), node.static_out_size(1), group)
 
 
-def _pool_cells(g: Graph, node: Node, convention: str, dim: int, group: tuple[int, int]) -> Tensor:
+def _pool_cells(
+    g: OnnxGraph, node: Node, convention: str, dim: int, group: tuple[int, int]
+) -> Tensor:
     """Cells of bins -> one RoI for each bin -> MaxRoiPool or RoiAlign.
 
     ::

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor
+from ..graph import Node, OnnxGraph, Tensor
 from ..registry import rule
 from .align import align_boxes
 from .arithmetic import all_finite, product, saturate
@@ -14,7 +14,7 @@ from .boxes import data_of, decode, finish, join_bins, pooled_size
 
 
 @rule("_gluon_roi_DeformableROIAlign")
-def deformable_roi_align(g: Graph, node: Node) -> Tensor:
+def deformable_roi_align(g: OnnxGraph, node: Node) -> Tensor:
     """A RoI for each bin; without offset and mask, ROIAlign.
 
     ::

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor
+from ..graph import END, Node, OnnxGraph, Tensor
 from ..registry import rule
 from .arithmetic import saturate
 from .boxes import axes_of, data_of, decode, finish, pooled_size
 
 
 @rule("_gluon_roi_PrROIPool")
-def pr_roi_pool(g: Graph, node: Node) -> Tensor:
+def pr_roi_pool(g: OnnxGraph, node: Node) -> Tensor:
     """Ay . X . Ax^T: one product of Ay with all maps, in which other images have the weight 0.
 
     ::

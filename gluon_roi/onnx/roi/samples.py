@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat, concat_sizes
+from ..graph import Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 from .arithmetic import all_finite, bases, on_map, positions, product, quotient, round_away, rounded
 from .boxes import (
@@ -158,7 +158,7 @@ def _angle(degrees: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @rule("_gluon_roi_RotatedROIAlign")
-def rotated_roi_align(g: Graph, node: Node) -> Tensor:
+def rotated_roi_align(g: OnnxGraph, node: Node) -> Tensor:
     """Samples that are rotated about the centre of the box.
 
     ::
@@ -261,7 +261,7 @@ def _part_samples(
 
 
 @rule("_gluon_roi_DeformablePSROIPool")
-def deformable_ps_roi_pool(g: Graph, node: Node) -> Tensor:
+def deformable_ps_roi_pool(g: OnnxGraph, node: Node) -> Tensor:
     """Samples of the bins; a pair of a RoI and a class is treated as a RoI, as in the kernels.
 
     ::

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
+from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 
 
 @rule("_contrib_box_decode")
-def _box_decode(g: Graph, node: Node) -> Tensor:
+def _box_decode(g: OnnxGraph, node: Node) -> Tensor:
     """Decode offsets from anchors to corners.
 
     ::
@@ -51,7 +51,7 @@ def decode_axis(
 
 
 @rule("_gluon_roi_BoxIoU")
-def _box_iou(g: Graph, node: Node) -> Tensor:
+def _box_iou(g: OnnxGraph, node: Node) -> Tensor:
     """Overlaps of upright boxes, lhs along the first axis and rhs along the second.
 
     ::
@@ -147,7 +147,7 @@ def _suppression(node: Node) -> _Suppression:
 
 
 @rule("_gluon_roi_BoxNMS")
-def _box_nms(g: Graph, node: Node) -> list[Tensor]:
+def _box_nms(g: OnnxGraph, node: Node) -> list[Tensor]:
     """Kept rows by descending score, then rows of -1; and the indices of the kept rows.
 
     ::

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat
+from ..graph import Node, OnnxGraph, Tensor, concat
 from ..registry import rule
 from ..roi.grid import grid_place, grid_sample
 
 
 @rule("_gluon_roi_DeformableSampling")
-def _deformable_sampling(g: Graph, node: Node) -> Tensor:
+def _deformable_sampling(g: OnnxGraph, node: Node) -> Tensor:
     """Samples as a map, or as columns: a channel for each channel and kernel cell.
 
     ::

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor
+from ..graph import Node, OnnxGraph, Tensor
 from ..registry import rule, rules
 from ..roi.arithmetic import round_away
 
@@ -27,23 +27,23 @@ from ..roi.arithmetic import round_away
     "log": "Log", "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "sin": "Sin",
     "softsign": "Softsign", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
 })  # fmt: skip
-def _simple(g: Graph, node: Node, variant: str) -> Tensor:
+def _simple(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return g(variant, *node.inputs)
 
 
 @rule("relu")
-def _relu(g: Graph, node: Node) -> Tensor:
+def _relu(g: OnnxGraph, node: Node) -> Tensor:
     # onnxruntime has no Relu of int64.
     return g("Relu", node.inputs[0]) if node.dtype.kind == "f" else node.inputs[0].max(0)
 
 
 @rules({"ceil": "Ceil", "floor": "Floor"})
-def _floor_or_ceil(g: Graph, node: Node, variant: str) -> Tensor:
+def _floor_or_ceil(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return g(variant, *node.inputs) if node.dtype.kind == "f" else node.inputs[0]
 
 
 @rule("add_n")
-def _sum_of_all(g: Graph, node: Node) -> Tensor:
+def _sum_of_all(g: OnnxGraph, node: Node) -> Tensor:
     if node.dtype.kind == "f" and len(node.inputs) > 1:  # OpenVINO replaces a sum of one tensor
         return g("Sum", *node.inputs)
     return functools.reduce(operator.add, node.inputs)
@@ -88,17 +88,17 @@ def _limits(dtype: np.dtype) -> tuple[int, int]:
     "_plus_scalar": "Add", "_minus_scalar": "Sub", "_mul_scalar": "Mul", "_div_scalar": "Div",
     "_power_scalar": "Pow", "_maximum_scalar": "Max", "_minimum_scalar": "Min",
 })  # fmt: skip
-def _tensor_and_scalar(g: Graph, node: Node, variant: str) -> Tensor:
+def _tensor_and_scalar(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return g(variant, *node.inputs, _scalar_of(node))
 
 
 @rules({"_rminus_scalar": "Sub", "_rdiv_scalar": "Div", "_rpower_scalar": "Pow"})
-def _scalar_and_tensor(g: Graph, node: Node, variant: str) -> Tensor:
+def _scalar_and_tensor(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return g(variant, _scalar_of(node), *node.inputs)
 
 
 @rule("_mod", "broadcast_mod", "_mod_scalar", "_rmod_scalar")
-def _remainder(g: Graph, node: Node) -> Tensor:
+def _remainder(g: OnnxGraph, node: Node) -> Tensor:
     """As in MXNet, the remainder has the sign of the divisor, and is 0 for a divisor of 0."""
     a, b = node.inputs if len(node.inputs) == 2 else (*node.inputs, g.constant(_scalar_of(node)))
     if node.op == "_rmod_scalar":
@@ -121,7 +121,7 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _compare(g: Graph, node: Node, variant: str, left: Any, right: Any) -> Tensor:
+def _compare(g: OnnxGraph, node: Node, variant: str, left: Any, right: Any) -> Tensor:
     """As in MXNet, comparisons return 1 or 0 in the dtype of their inputs.
 
     OpenVINO's Greater and GreaterOrEqual are true for NaN, its Less and LessOrEqual are not.
@@ -133,12 +133,12 @@ def _compare(g: Graph, node: Node, variant: str, left: Any, right: Any) -> Tenso
 
 
 @rules({f"{place}_{name}": op for place in ("", "broadcast") for name, op in _COMPARISONS.items()})
-def _comparison(g: Graph, node: Node, variant: str) -> Tensor:
+def _comparison(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return _compare(g, node, variant, *node.inputs)
 
 
 @rules({f"_{name}_scalar": op for name, op in _COMPARISONS.items()})
-def _scalar_comparison(g: Graph, node: Node, variant: str) -> Tensor:
+def _scalar_comparison(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return _compare(g, node, variant, node.inputs[0], _scalar_of(node))
 
 
@@ -146,7 +146,7 @@ def _scalar_comparison(g: Graph, node: Node, variant: str) -> Tensor:
     "broadcast_logical_and": "And", "broadcast_logical_or": "Or", "broadcast_logical_xor": "Xor",
     "logical_not": "Not",
 })  # fmt: skip
-def _logical(g: Graph, node: Node, variant: str) -> Tensor:
+def _logical(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     return g(variant, *map(_truth, node.inputs)).cast(node.out_dtypes[0])
 
 
@@ -155,7 +155,7 @@ def _truth(tensor: Tensor) -> Tensor:
 
 
 @rule("where")
-def _where(g: Graph, node: Node) -> Tensor:
+def _where(g: OnnxGraph, node: Node) -> Tensor:
     condition, *values = node.inputs
     condition = _truth(condition)
     if node.rank == 1 < len(node.shapes[1]):
@@ -167,20 +167,20 @@ def _where(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_copy", "BlockGrad", "make_loss", "MakeLoss", "_identity_with_attr_like_rhs")
-def _identity(g: Graph, node: Node) -> Tensor:
+def _identity(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("grad_scale", "valid_thresh", "normalization")  # of MakeLoss
     return node.inputs[0]
 
 
 @rule("_zeros_without_dtype")
-def _zeros(g: Graph, node: Node) -> Tensor:
+def _zeros(g: OnnxGraph, node: Node) -> Tensor:
     """The second input of a guard, which no node reads."""
     node.ignore("shape", "ctx", "dtype")
     return g.constant(np.float32(0))
 
 
 @rule("Dropout")
-def _dropout(g: Graph, node: Node) -> Tensor:
+def _dropout(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("axes")
     drops_nothing = float(node.get("p", 0.5)) == 0
     node.expect("mode", "training", *["always"] * drops_nothing)
@@ -188,12 +188,12 @@ def _dropout(g: Graph, node: Node) -> Tensor:
 
 
 @rule("round")
-def _round(g: Graph, node: Node) -> Tensor:
+def _round(g: OnnxGraph, node: Node) -> Tensor:
     return round_away(node.inputs[0]) if node.dtype.kind == "f" else node.inputs[0]
 
 
 @rule("rint")
-def _rint(g: Graph, node: Node) -> Tensor:
+def _rint(g: OnnxGraph, node: Node) -> Tensor:
     """Round to the nearest integer, and halves down."""
     if node.dtype.kind != "f":
         return node.inputs[0]
@@ -203,25 +203,25 @@ def _rint(g: Graph, node: Node) -> Tensor:
 
 
 @rule("fix", "trunc")
-def _truncate(g: Graph, node: Node) -> Tensor:
+def _truncate(g: OnnxGraph, node: Node) -> Tensor:
     if node.dtype.kind != "f":
         return node.inputs[0]
     return node.inputs[0].abs().floor() * node.inputs[0].sign()
 
 
 @rule("rsqrt")
-def _reciprocal_root(g: Graph, node: Node) -> Tensor:
+def _reciprocal_root(g: OnnxGraph, node: Node) -> Tensor:
     return g("Reciprocal", node.inputs[0].sqrt())
 
 
 @rule("hard_sigmoid")
-def _hard_sigmoid(g: Graph, node: Node) -> Tensor:
+def _hard_sigmoid(g: OnnxGraph, node: Node) -> Tensor:
     alpha, beta = float(node.get("alpha", 0.2)), float(node.get("beta", 0.5))
     return g("HardSigmoid", node.inputs[0], alpha=alpha, beta=beta)
 
 
 @rule("smooth_l1")
-def _smooth_l1(g: Graph, node: Node) -> Tensor:
+def _smooth_l1(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("is_int")
     scalar = float(node.get("scalar", 1.0))
     if node.dtype.kind == "f":
@@ -243,12 +243,12 @@ def _huber(value: Tensor, scalar: float) -> Tensor:
 
 
 @rule("square")
-def _square(g: Graph, node: Node) -> Tensor:
+def _square(g: OnnxGraph, node: Node) -> Tensor:
     return node.inputs[0] * node.inputs[0]
 
 
 @rule("log2")
-def _log2(g: Graph, node: Node) -> Tensor:
+def _log2(g: OnnxGraph, node: Node) -> Tensor:
     node.expect_floats()
     # In float64 the logarithm of a power of two is exact: the level of a box is its floor.
     value = node.inputs[0].cast(np.float64).log()
@@ -256,7 +256,7 @@ def _log2(g: Graph, node: Node) -> Tensor:
 
 
 @rule("clip")
-def _clip(g: Graph, node: Node) -> Tensor:
+def _clip(g: OnnxGraph, node: Node) -> Tensor:
     low, high = float(node.get("a_min")), float(node.get("a_max"))
     if low > high:
         raise node.refusal(f"a_min={low} above a_max={high} has no translation")
@@ -272,7 +272,7 @@ def _clip(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Cast", "amp_cast", "amp_multicast")
-def _cast(g: Graph, node: Node) -> list[Tensor]:
+def _cast(g: OnnxGraph, node: Node) -> list[Tensor]:
     node.ignore("dtype", "num_outputs", "cast_narrow")  # MXNet has inferred the types
     return [
         tensor if before == after else tensor.cast(after)
@@ -284,7 +284,7 @@ def _cast(g: Graph, node: Node) -> list[Tensor]:
 
 
 @rules({"_full": None, "_zeros": 0, "_ones": 1})
-def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
+def _fill(g: OnnxGraph, node: Node, variant: float | None) -> Tensor:
     node.ignore("ctx", "dtype", "shape")
     number = _cast_number(
         float(node.get("value")) if variant is None else variant, node.out_dtypes[0]
@@ -301,13 +301,13 @@ def _fill(g: Graph, node: Node, variant: float | None) -> Tensor:
 
 
 @rules({"zeros_like": 0, "ones_like": 1})
-def _fill_like(g: Graph, node: Node, variant: float) -> Tensor:
+def _fill_like(g: OnnxGraph, node: Node, variant: float) -> Tensor:
     node.ignore("dtype")
     return g("Expand", np.array(variant, node.out_dtypes[0]), node.inputs[0].shape())
 
 
 @rule("_arange")
-def _arange(g: Graph, node: Node) -> Tensor:
+def _arange(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("infer_range", False)
     node.ignore("ctx", "dtype")
     start, stop, step = node.get("start"), node.get("stop"), node.get("step", 1.0)
@@ -320,7 +320,7 @@ def _arange(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_contrib_arange_like")
-def _arange_like(g: Graph, node: Node) -> Tensor:
+def _arange_like(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("repeat", 1)
     node.ignore("ctx")
     dtype = node.out_dtypes[0]
@@ -341,10 +341,10 @@ def _arange_like(g: Graph, node: Node) -> Tensor:
 
 
 @rule("shape_array")
-def _shape_array(g: Graph, node: Node) -> Tensor:
+def _shape_array(g: OnnxGraph, node: Node) -> Tensor:
     return node.inputs[0].shape()
 
 
 @rule("size_array")
-def _size_array(g: Graph, node: Node) -> Tensor:
+def _size_array(g: OnnxGraph, node: Node) -> Tensor:
     return g("ReduceProd", node.inputs[0].shape(), keepdims=1)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat_sizes
+from ..graph import Node, OnnxGraph, Tensor, concat_sizes
 from ..registry import rule, rules
 from .shapes import along
 
 
 @rule("take")
-def _take(g: Graph, node: Node) -> Tensor:
+def _take(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("mode", "clip", "wrap")
     axis, mode = node.axis("axis", 0), node.get("mode", "clip")
     data, index = node.inputs
@@ -35,7 +35,7 @@ def _clamp_index(index: Tensor, size: Tensor) -> Tensor:
 
 
 @rule("pick")
-def _pick(g: Graph, node: Node) -> Tensor:
+def _pick(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("mode", "clip", "wrap")
     axis = node.axis("axis", -1)
     data, index = node.inputs
@@ -54,7 +54,7 @@ def _pick(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Embedding")
-def _embedding(g: Graph, node: Node) -> Tensor:
+def _embedding(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("input_dim", "output_dim", "dtype", "sparse_grad")
     index, data = node.inputs
     index = _clamp_index(index.cast(np.int64), data.size(0))
@@ -62,7 +62,7 @@ def _embedding(g: Graph, node: Node) -> Tensor:
 
 
 @rule("one_hot")
-def _one_hot(g: Graph, node: Node) -> Tensor:
+def _one_hot(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("dtype")
     index = node.inputs[0].cast(np.int64).unsqueeze(-1)
     on, off = (node.get(f"{name}_value", value) for name, value in (("on", 1.0), ("off", 0.0)))
@@ -72,7 +72,7 @@ def _one_hot(g: Graph, node: Node) -> Tensor:
 
 
 @rule("gather_nd")
-def _gather_nd(g: Graph, node: Node) -> Tensor:
+def _gather_nd(g: OnnxGraph, node: Node) -> Tensor:
     data, index = node.inputs
     rank = len(node.shapes[1])
     last = index.cast(np.int64).transpose(*range(1, rank), 0)
@@ -80,7 +80,7 @@ def _gather_nd(g: Graph, node: Node) -> Tensor:
 
 
 @rule("topk")
-def _topk(g: Graph, node: Node) -> Any:
+def _topk(g: OnnxGraph, node: Node) -> Any:
     returned = node.get("ret_typ", "indices")
     node.expect("ret_typ", "indices", "value", "both")
     node.ignore("dtype")
@@ -97,7 +97,7 @@ def _topk(g: Graph, node: Node) -> Any:
 
 
 @rule("argsort", "sort")
-def _argsort(g: Graph, node: Node) -> Tensor:
+def _argsort(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("dtype")
     data, axis, _ = along(node, -1)
     size = data.size(axis)
@@ -107,7 +107,7 @@ def _argsort(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"argmax": "ArgMax", "argmin": "ArgMin"})
-def _arg(g: Graph, node: Node, variant: str) -> Tensor:
+def _arg(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     keep = bool(node.get("keepdims", False))
     data, axis, rank = along(node, None)
     found = g(variant, data, axis=axis, keepdims=int(keep or rank == 1))
@@ -117,7 +117,7 @@ def _arg(g: Graph, node: Node, variant: str) -> Tensor:
 
 
 @rule("SequenceMask")
-def _sequence_mask(g: Graph, node: Node) -> Tensor:
+def _sequence_mask(g: OnnxGraph, node: Node) -> Tensor:
     """Elements from the length of each sequence on, along axis 0 or 1, are replaced."""
     node.ignore("use_sequence_length")  # the number of inputs shows it
     axis, value = node.axis("axis", 0), float(node.get("value", 0.0))
@@ -137,7 +137,7 @@ def _sequence_mask(g: Graph, node: Node) -> Tensor:
     "sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
     "prod": "ReduceProd",
 })  # fmt: skip
-def _reduction(g: Graph, node: Node, variant: str) -> Tensor:
+def _reduction(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     given = node.axes() or list(range(node.rank))
     if node.get("exclude", False) and node.axes():
         given = [axis for axis in range(node.rank) if axis not in given]
@@ -147,7 +147,7 @@ def _reduction(g: Graph, node: Node, variant: str) -> Tensor:
     return _reduce(g, node, variant, node.inputs[0], given)
 
 
-def _reduce(g: Graph, node: Node, variant: str, data: Tensor, axes: list[int]) -> Tensor:
+def _reduce(g: OnnxGraph, node: Node, variant: str, data: Tensor, axes: list[int]) -> Tensor:
     keep = int(node.get("keepdims", False))
     if variant == "ReduceSum":
         out = g(variant, data, np.array(axes, np.int64), keepdims=keep)
@@ -160,7 +160,7 @@ def _reduce(g: Graph, node: Node, variant: str, data: Tensor, axes: list[int]) -
 
 
 @rule("norm")
-def _norm(g: Graph, node: Node) -> Tensor:
+def _norm(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("out_dtype", None, node.dtype.name)
     node.expect("ord", 2, 1)
     node.expect_floats()
@@ -172,7 +172,7 @@ def _norm(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"softmax": "Softmax", "log_softmax": "LogSoftmax"})
-def _softmax(g: Graph, node: Node, variant: str) -> Tensor:
+def _softmax(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     """The first numbers along the axis are normalised, and the others 0, if there is a length."""
     node.expect("dtype", None, node.dtype.name)
     node.ignore("use_length")  # the number of inputs shows it
@@ -188,13 +188,13 @@ def _softmax(g: Graph, node: Node, variant: str) -> Tensor:
 
 
 @rule("SoftmaxActivation")
-def _softmax_activation(g: Graph, node: Node) -> Tensor:
+def _softmax_activation(g: OnnxGraph, node: Node) -> Tensor:
     axis = 1 if node.get("mode", "instance") == "channel" else -1
     return g("Softmax", node.inputs[0], axis=axis)
 
 
 @rule("batch_dot", "_linalg_gemm2")
-def _batch_dot(g: Graph, node: Node) -> Tensor:
+def _batch_dot(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("forward_stype")
     node.expect("axis", -2)  # of gemm2: the rows of matrices
     node.expect_floats()
@@ -209,7 +209,7 @@ def _batch_dot(g: Graph, node: Node) -> Tensor:
 
 
 @rule("dot")
-def _dot(g: Graph, node: Node) -> Tensor:
+def _dot(g: OnnxGraph, node: Node) -> Tensor:
     """A matrix product; all axes of an input that are not summed over are flattened."""
     node.ignore("forward_stype")
     sizes, sides = [], []

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor
+from ..graph import Node, OnnxGraph, Tensor
 from ..registry import rule
 
 #: Layers whose second input is a label, which they read only in training.
@@ -21,7 +21,7 @@ LOSSES = {
 
 
 @rule("SoftmaxOutput")
-def _softmax_output(g: Graph, node: Node) -> Tensor:
+def _softmax_output(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad")
     node.ignore("smooth_alpha")
     data = node.inputs[0]
@@ -36,19 +36,19 @@ def _softmax_output(g: Graph, node: Node) -> Tensor:
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput")
-def _identity(g: Graph, node: Node) -> Tensor:
+def _identity(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("grad_scale", "margin", "regularization_coefficient", "use_linear")
     return node.inputs[0]
 
 
 @rule("LogisticRegressionOutput")
-def _logistic(g: Graph, node: Node) -> Tensor:
+def _logistic(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("grad_scale")
     return g("Sigmoid", node.inputs[0])
 
 
 @rule("FullyConnected")
-def _fully_connected(g: Graph, node: Node) -> Tensor:
+def _fully_connected(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("num_hidden", "no_bias")  # determined by the inputs
     data, weight, *bias = node.inputs
     if node.get("flatten", True) or node.rank == 2:
@@ -74,12 +74,12 @@ def _convolution_attributes(node: Node) -> dict:
 
 
 @rule("Convolution")
-def _convolution(g: Graph, node: Node) -> Tensor:
+def _convolution(g: OnnxGraph, node: Node) -> Tensor:
     return g("Conv", *node.inputs, **_convolution_attributes(node))
 
 
 @rule("Deconvolution")
-def _deconvolution(g: Graph, node: Node) -> Tensor:
+def _deconvolution(g: OnnxGraph, node: Node) -> Tensor:
     attributes = _convolution_attributes(node)
     node.expect("target_shape", (), None)
     adjust = node.sizes("adj") or (0,) * len(attributes["kernel_shape"])
@@ -87,7 +87,7 @@ def _deconvolution(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Activation")
-def _activation(g: Graph, node: Node) -> Tensor:
+def _activation(g: OnnxGraph, node: Node) -> Tensor:
     operators = {
         "relu": "Relu",
         "sigmoid": "Sigmoid",
@@ -102,7 +102,7 @@ def _activation(g: Graph, node: Node) -> Tensor:
 
 
 @rule("LeakyReLU")
-def _leaky_relu(g: Graph, node: Node) -> Tensor:
+def _leaky_relu(g: OnnxGraph, node: Node) -> Tensor:
     act_type, slope = node.get("act_type", "leaky"), float(node.get("slope", 0.25))
     node.ignore("lower_bound", "upper_bound")  # of rrelu
     if act_type == "leaky":

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
+from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 from .boxes import decode_axis, first_of_equal, gathered_rows, kept_boxes, scores_of_classes
 
@@ -13,7 +13,7 @@ _F32 = np.float32
 
 
 @rule("_contrib_MultiBoxPrior")
-def _multi_box_prior(g: Graph, node: Node) -> Tensor:
+def _multi_box_prior(g: OnnxGraph, node: Node) -> Tensor:
     """Boxes of each size, and of each ratio with the first size, around every cell.
 
     ::
@@ -42,7 +42,7 @@ def _multi_box_prior(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_contrib_MultiBoxDetection")
-def _multi_box_detection(g: Graph, node: Node) -> Tensor:
+def _multi_box_detection(g: OnnxGraph, node: Node) -> Tensor:
     """Rows of class, score and box. Suppressed rows get the class -1; invalid rows, all -1, come
     last.
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor
+from ..graph import Node, OnnxGraph, Tensor
 from ..registry import rule
 
 
 @rule("BatchNorm", "_contrib_SyncBatchNorm")
-def _batch_norm(g: Graph, node: Node) -> Tensor:
+def _batch_norm(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("use_global_stats")  # always true outside of training
     attributes: dict[str, Any] = {"epsilon": float(node.get("eps", 1e-3))}
     momentum = float(node.get("momentum", 0.9))
@@ -37,13 +37,13 @@ def _batch_norm(g: Graph, node: Node) -> Tensor:
 
 
 @rule("InstanceNorm")
-def _instance_norm(g: Graph, node: Node) -> Tensor:
+def _instance_norm(g: OnnxGraph, node: Node) -> Tensor:
     node.expect_equal_sizes(1, 1, 2)
     return g("InstanceNormalization", *node.inputs, epsilon=float(node.get("eps", 1e-3)))
 
 
 @rule("GroupNorm")
-def _group_norm(g: Graph, node: Node) -> Tensor:
+def _group_norm(g: OnnxGraph, node: Node) -> Tensor:
     """InstanceNormalization of groups of channels; gamma and beta also have a value per group."""
     node.expect("output_mean_var", False)
     data, gamma, beta = node.inputs
@@ -58,7 +58,7 @@ def _group_norm(g: Graph, node: Node) -> Tensor:
 
 
 @rule("LayerNorm")
-def _layer_norm(g: Graph, node: Node) -> Tensor:
+def _layer_norm(g: OnnxGraph, node: Node) -> Tensor:
     """Normalise along one axis.
 
     ::
@@ -77,7 +77,7 @@ def _layer_norm(g: Graph, node: Node) -> Tensor:
 
 
 @rule("L2Normalization")
-def _l2_normalization(g: Graph, node: Node) -> Tensor:
+def _l2_normalization(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("mode", "instance", "channel", "spatial")
     first, end = {"instance": (1, node.rank), "channel": (1, 2), "spatial": (2, node.rank)}[
         node.get("mode", "instance")
@@ -89,7 +89,7 @@ def _l2_normalization(g: Graph, node: Node) -> Tensor:
 
 
 @rule("LRN")
-def _local_response(g: Graph, node: Node) -> Tensor:
+def _local_response(g: OnnxGraph, node: Node) -> Tensor:
     size, data = node.get("nsize"), node.inputs[0]
     if size % 2 == 0:
         raise node.refusal(f"nsize={size} has no translation, expected an odd number")

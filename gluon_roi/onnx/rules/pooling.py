@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat_sizes
+from ..graph import Node, OnnxGraph, Tensor, concat_sizes
 from ..registry import rule
 
 
@@ -24,7 +24,7 @@ class _Axis(NamedTuple):
 
 
 @rule("Pooling")
-def _pooling(g: Graph, node: Node) -> Tensor:
+def _pooling(g: OnnxGraph, node: Node) -> Tensor:
     """MaxPool or AveragePool over the same windows as in MXNet.
 
     ::
@@ -83,7 +83,7 @@ def _end_padding(axis: _Axis, count: Any) -> Any:
 
 
 def _pool(
-    g: Graph, node: Node, pool: str, axes: list[_Axis], counts: list, fill: float, **more: int
+    g: OnnxGraph, node: Node, pool: str, axes: list[_Axis], counts: list, fill: float, **more: int
 ) -> Tensor:
     """A pooling operator over this many windows, whose padding reads as `fill`.
 
@@ -113,7 +113,7 @@ def _pool(
     return g("Pad", out, np.array([0] * (4 + len(axes)) + missing), value)
 
 
-def _max_pool(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
+def _max_pool(g: OnnxGraph, node: Node, axes: list[_Axis], convention: str) -> Tensor:
     """MaxPool; the result of a window without cells is the lowest number of the dtype.
 
     ONNX omits a last window that begins after the map; MXNet does not. There is no such window if
@@ -132,7 +132,7 @@ def _max_pool(g: Graph, node: Node, axes: list[_Axis], convention: str) -> Tenso
     return _pool(g, node, "MaxPool", axes, counts, float(np.finfo(node.dtype).min))
 
 
-def _sums(g: Graph, node: Node, axes: list[_Axis], convention: str, include: bool) -> Tensor:
+def _sums(g: OnnxGraph, node: Node, axes: list[_Axis], convention: str, include: bool) -> Tensor:
     """Sums of all windows, divided by their number of cells unless pool_type is sum.
 
     ::
@@ -167,7 +167,7 @@ def _cells(axis: _Axis, count: Any, include: bool) -> Tensor:
 
 
 @rule("_contrib_AdaptiveAvgPooling2D")
-def _adaptive_average(g: Graph, node: Node) -> Tensor:
+def _adaptive_average(g: OnnxGraph, node: Node) -> Tensor:
     """GlobalAveragePool, or two matrix products with the weight of each cell in each bin of an
     axis."""
     bins = (node.sizes("output_size") or (1,)) * 2

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
+from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 from ..roi.arithmetic import product, quotient
 from .boxes import first_of_equal, gathered_rows, kept_boxes
@@ -61,7 +61,7 @@ def _anchors(stride: int, scales: tuple, ratios: tuple) -> np.ndarray:
 
 
 @rule("_gluon_roi_Proposal")
-def _proposal(g: Graph, node: Node) -> list[Tensor]:
+def _proposal(g: OnnxGraph, node: Node) -> list[Tensor]:
     """Boxes (N * post_nms, 5) that non-maximum suppression keeps for each image, and their scores.
 
     ::

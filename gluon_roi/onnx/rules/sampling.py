@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, Tensor, concat, concat_sizes
+from ..graph import Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 from ..roi.grid import grid_sample
 
 
 @rule("UpSampling")
-def _upsampling(g: Graph, node: Node) -> Tensor:
+def _upsampling(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("sample_type", "nearest")
     node.ignore("num_filter", "multi_input_mode")
     if len(node.inputs) > 1:
@@ -31,7 +31,7 @@ def _upsampling(g: Graph, node: Node) -> Tensor:
 
 
 @rule("_contrib_BilinearResize2D")
-def _bilinear_resize(g: Graph, node: Node) -> Tensor:
+def _bilinear_resize(g: OnnxGraph, node: Node) -> Tensor:
     modes = ("size", "like", "odd_scale", *(f"to_{n}_{to}" for n in ("even", "odd") for to in _TO))
     node.expect("mode", *modes)
     mode = node.get("mode", "size")
@@ -84,7 +84,7 @@ def _scale_size(size: Tensor, scale: float) -> Tensor:
 
 
 @rule("GridGenerator")
-def _grid_generator(g: Graph, node: Node) -> Tensor:
+def _grid_generator(g: OnnxGraph, node: Node) -> Tensor:
     """Sampling positions x, y, (N, 2, H, W), from -1 at the first cell to 1 at the last."""
     node.expect("transform_type", "affine", "warp")
     node.expect_floats()
@@ -110,6 +110,6 @@ def _grid_generator(g: Graph, node: Node) -> Tensor:
 
 
 @rule("BilinearSampler")
-def _bilinear_sampler(g: Graph, node: Node) -> Tensor:
+def _bilinear_sampler(g: OnnxGraph, node: Node) -> Tensor:
     data, grid = node.inputs
     return grid_sample(data, grid.transpose(0, 2, 3, 1), align_corners=1)

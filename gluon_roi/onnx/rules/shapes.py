@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import END, Graph, Node, Tensor, concat, concat_sizes
+from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule, rules
 
 
 @rule("Reshape")
-def _reshape(g: Graph, node: Node) -> Tensor:
+def _reshape(g: OnnxGraph, node: Node) -> Tensor:
     data, codes = node.inputs[0], node.sizes("shape")
     if not codes:
         raise node.refusal("a shape that is not given has no translation")
@@ -59,12 +59,12 @@ def _reshape(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Flatten")
-def _flatten(g: Graph, node: Node) -> Tensor:
+def _flatten(g: OnnxGraph, node: Node) -> Tensor:
     return g("Flatten", node.inputs[0])
 
 
 @rule("reshape_like")
-def _reshape_like(g: Graph, node: Node) -> Tensor:
+def _reshape_like(g: OnnxGraph, node: Node) -> Tensor:
     data, like = node.inputs
     pieces = []
     for side, shape in (("lhs", node.shapes[0]), ("rhs", node.shapes[1])):
@@ -82,12 +82,12 @@ def _reshape_like(g: Graph, node: Node) -> Tensor:
 
 
 @rule("expand_dims")
-def _expand_dims(g: Graph, node: Node) -> Tensor:
+def _expand_dims(g: OnnxGraph, node: Node) -> Tensor:
     return node.inputs[0].unsqueeze(node.axis(rank=node.rank + 1))
 
 
 @rule("squeeze")
-def _squeeze(g: Graph, node: Node) -> Tensor:
+def _squeeze(g: OnnxGraph, node: Node) -> Tensor:
     axes = node.axes()
     if not axes:
         if None in node.static_shapes[0]:
@@ -100,13 +100,13 @@ def _squeeze(g: Graph, node: Node) -> Tensor:
 
 
 @rule("transpose")
-def _transpose(g: Graph, node: Node) -> Tensor:
+def _transpose(g: OnnxGraph, node: Node) -> Tensor:
     axes = node.axes("axes") or list(range(node.rank))[::-1]
     return node.inputs[0].transpose(*axes) if axes else node.inputs[0]
 
 
 @rule("SwapAxis")
-def _swap_axes(g: Graph, node: Node) -> Tensor:
+def _swap_axes(g: OnnxGraph, node: Node) -> Tensor:
     axes = list(range(node.rank))
     first, second = node.axis("dim1", 0), node.axis("dim2", 0)
     axes[first], axes[second] = second, first
@@ -114,19 +114,19 @@ def _swap_axes(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Concat")
-def _concat(g: Graph, node: Node) -> Tensor:
+def _concat(g: OnnxGraph, node: Node) -> Tensor:
     return concat(*node.inputs, axis=node.axis("dim", 1))
 
 
 @rule("stack")
-def _stack(g: Graph, node: Node) -> Tensor:
+def _stack(g: OnnxGraph, node: Node) -> Tensor:
     axis = node.axis("axis", 0, rank=node.rank + 1)
     parts = [tensor.unsqueeze(axis) for tensor in node.inputs]
     return concat(*parts, axis=axis)
 
 
 @rule("SliceChannel")
-def _split(g: Graph, node: Node) -> Any:
+def _split(g: OnnxGraph, node: Node) -> Any:
     number, axis = node.get("num_outputs"), node.axis("axis", 1)
     squeeze = node.get("squeeze_axis", False)
     parts = [node.inputs[0]]
@@ -143,13 +143,13 @@ def _split(g: Graph, node: Node) -> Any:
 
 
 @rule("slice_axis")
-def _slice_axis(g: Graph, node: Node) -> Tensor:
+def _slice_axis(g: OnnxGraph, node: Node) -> Tensor:
     axis, begin, end = node.axis(), node.get("begin"), node.get("end")
     return node.inputs[0].columns(begin, END if end is None else end, axis)
 
 
 @rule("slice")
-def _slice(g: Graph, node: Node) -> Tensor:
+def _slice(g: OnnxGraph, node: Node) -> Tensor:
     data = node.inputs[0]
     begins, ends, steps = (node.sizes(name) for name in ("begin", "end", "step"))
     if not begins:  # of a scalar
@@ -170,7 +170,7 @@ def _slice(g: Graph, node: Node) -> Tensor:
 
 
 @rule("slice_like")
-def _slice_like(g: Graph, node: Node) -> Tensor:
+def _slice_like(g: OnnxGraph, node: Node) -> Tensor:
     data, like = node.inputs
     axes = np.array(node.axes("axes") or range(node.rank), np.int64)
     if not len(axes):  # of a scalar
@@ -179,7 +179,7 @@ def _slice_like(g: Graph, node: Node) -> Tensor:
 
 
 @rule("Crop")
-def _crop(g: Graph, node: Node) -> Tensor:
+def _crop(g: OnnxGraph, node: Node) -> Tensor:
     """Crop to the height and width of the second input, or of the attribute h_w."""
     data, *like = node.inputs
     size = like[0].shape(2, 4) if like else np.array(node.sizes("h_w"))
@@ -191,13 +191,13 @@ def _crop(g: Graph, node: Node) -> Tensor:
 
 
 @rules({"depth_to_space": "DepthToSpace", "space_to_depth": "SpaceToDepth"})
-def _blocks(g: Graph, node: Node, variant: str) -> Tensor:
+def _blocks(g: OnnxGraph, node: Node, variant: str) -> Tensor:
     node.expect_floats()
     return g(variant, node.inputs[0], blocksize=node.get("block_size"))
 
 
 @rule("Pad")
-def _pad(g: Graph, node: Node) -> Tensor:
+def _pad(g: OnnxGraph, node: Node) -> Tensor:
     node.expect("mode", "constant", "edge", "reflect")
     width = np.array(node.sizes("pad_width")).reshape(-1, 2)
     value = np.array(node.get("constant_value", 0.0), node.dtype)
@@ -205,14 +205,14 @@ def _pad(g: Graph, node: Node) -> Tensor:
 
 
 @rule("reverse")
-def _reverse(g: Graph, node: Node) -> Tensor:
+def _reverse(g: OnnxGraph, node: Node) -> Tensor:
     axes = np.array(node.axes(), np.int64)
     ones = np.ones(len(axes), np.int64)
     return g("Slice", node.inputs[0], -ones, -ones * END, axes, -ones)
 
 
 @rule("tile")
-def _tile(g: Graph, node: Node) -> Tensor:
+def _tile(g: OnnxGraph, node: Node) -> Tensor:
     reps = node.sizes("reps")
     data, rank = node.inputs[0], node.rank
     if len(reps) > rank:
@@ -228,7 +228,7 @@ def along(node: Node, default: int | None) -> tuple[Tensor, int, int]:
 
 
 @rule("repeat")
-def _repeat(g: Graph, node: Node) -> Tensor:
+def _repeat(g: OnnxGraph, node: Node) -> Tensor:
     repeats = node.get("repeats")
     data, axis, rank = along(node, None)
     times = [1] * (rank + 1)
@@ -241,7 +241,7 @@ def _repeat(g: Graph, node: Node) -> Tensor:
 
 
 @rule("broadcast_like")
-def _broadcast_like(g: Graph, node: Node) -> Tensor:
+def _broadcast_like(g: OnnxGraph, node: Node) -> Tensor:
     data, like = node.inputs
     lhs, rhs = node.axes("lhs_axes"), node.sizes("rhs_axes")
     if not lhs:
@@ -254,7 +254,7 @@ def _broadcast_like(g: Graph, node: Node) -> Tensor:
 
 
 @rule("broadcast_axis")
-def _broadcast_axis(g: Graph, node: Node) -> Tensor:
+def _broadcast_axis(g: OnnxGraph, node: Node) -> Tensor:
     shape = [1] * node.rank
     for axis, size in zip(node.axes(), node.sizes("size")):
         shape[axis] = size
@@ -262,6 +262,6 @@ def _broadcast_axis(g: Graph, node: Node) -> Tensor:
 
 
 @rule("broadcast_to")
-def _broadcast_to(g: Graph, node: Node) -> Tensor:
+def _broadcast_to(g: OnnxGraph, node: Node) -> Tensor:
     shape = tuple(size or 1 for size in node.sizes("shape"))  # 0 keeps the size
     return g("Expand", node.inputs[0], np.array(shape, np.int64))

@@ -16,7 +16,7 @@ import mxnet as mx
 from .. import nd
 from ..bridge.guard import RANKS
 from ..bridge.symbol_json import NodeEntry
-from .symbols import Graph, own_scope
+from .symbols import SymbolGraph, own_scope
 
 _ALIGN = "_gluon_roi_ROIAlign"
 _SUMS = ("add_n", "elemwise_add")
@@ -32,7 +32,7 @@ def fuse_sums(content: dict, in_network: bool) -> dict:
     """
     if sum(node["op"] == _ALIGN for node in content["nodes"]) < 2:
         return content
-    graph = Graph(content)
+    graph = SymbolGraph(content)
     sums = _largest_sums(graph)
     with own_scope(in_network):
         for index, aligns in sums.items():
@@ -40,7 +40,7 @@ def fuse_sums(content: dict, in_network: bool) -> dict:
     return graph.content()
 
 
-def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
+def _pyramid(graph: SymbolGraph, index: int, aligns: list[int]) -> mx.sym.Symbol:
     """The operator that replaces a sum."""
     name = graph.nodes[index]["name"]
     maps, rois = ([graph.stand_in(_source(graph, align, i)) for align in aligns] for i in range(2))
@@ -55,7 +55,7 @@ def _pyramid(graph: Graph, index: int, aligns: list[int]) -> mx.sym.Symbol:
     return nd.PyramidROIAlign(maps, lists, **visible, assignment="given", name=name, attr=hidden)
 
 
-def _largest_sums(graph: Graph) -> dict[int, list[int]]:
+def _largest_sums(graph: SymbolGraph) -> dict[int, list[int]]:
     """The largest sums that one operator can replace, each with its ROIAligns in order."""
     consumers = Counter(entry.node for node in graph.nodes for entry in node["inputs"])
     consumers.update(entry.node for entry in graph.heads)
@@ -94,7 +94,7 @@ def _largest_sums(graph: Graph) -> dict[int, list[int]]:
     return largest
 
 
-def _are_alike(graph: Graph, aligns: list[int], forms: list[int]) -> bool:
+def _are_alike(graph: SymbolGraph, aligns: list[int], forms: list[int]) -> bool:
     """Whether one operator can replace all, and no map or list of boxes is used twice."""
     shared = [
         {key: value for key, value in graph.attributes_of(align).items() if key != "spatial_scale"}
@@ -107,7 +107,7 @@ def _are_alike(graph: Graph, aligns: list[int], forms: list[int]) -> bool:
     return are_shared and len(rois) == 1 and len({*sources}) == len(sources)
 
 
-def _forms(graph: Graph) -> list[int]:
+def _forms(graph: SymbolGraph) -> list[int]:
     """A number for each node; nodes with the same number have outputs of the same dtype and shape.
 
     Such nodes apply the same operators to the same variables, except for scalar operands.
@@ -126,7 +126,7 @@ def _forms(graph: Graph) -> list[int]:
     return forms
 
 
-def _source(graph: Graph, align: int, i: int) -> NodeEntry:
+def _source(graph: SymbolGraph, align: int, i: int) -> NodeEntry:
     """An input of a ROIAlign, before its guard."""
     entry = graph.nodes[align]["inputs"][i]
     node = graph.nodes[entry.node]

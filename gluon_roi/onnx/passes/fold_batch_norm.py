@@ -11,13 +11,13 @@ import onnx
 from onnx import helper
 
 from ...batch_norm import fold
-from ..graph import Graph
+from ..graph import OnnxGraph
 
 #: Operators with a weight and a bias that a BatchNormalization can be folded into.
 _LAYERS = {"Conv", "ConvTranspose", "Gemm"}
 
 
-def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
+def fold_batch_norms(graph: OnnxGraph, outputs: list[str]) -> None:
     """Fold each BatchNormalization into the weights of a layer that has no other consumer."""
     consumers = collections.Counter(outputs)
     for node in graph.nodes:
@@ -48,7 +48,7 @@ def fold_batch_norms(graph: Graph, outputs: list[str]) -> None:
 
 
 def _set_constant(
-    graph: Graph, name: str, value: np.ndarray, consumers: collections.Counter
+    graph: OnnxGraph, name: str, value: np.ndarray, consumers: collections.Counter
 ) -> str:
     """Give a layer's constant a new value, and return its name.
 
@@ -62,7 +62,7 @@ def _set_constant(
 
 
 def _fold_parameters(
-    graph: Graph, layer: onnx.NodeProto, norm: onnx.NodeProto
+    graph: OnnxGraph, layer: onnx.NodeProto, norm: onnx.NodeProto
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Weight and bias of a layer with its normalisation.
 
