@@ -6,10 +6,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from in_graphs import HYBRIDIZE, POOLED, SCALE, channels_of, operators
 from mxnet import autograd, gluon
 from operators import OPERATORS
 from support.cases import feature_map, for_mxnet, row_id
-from support.in_graphs import HYBRIDIZE, POOLED, SCALE, channels_of, operators
 from support.turns import in_turn
 
 import gluon_roi

@@ -11,9 +11,9 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from in_graphs import HYBRIDIZE, POOLED, SCALE, SCRIPTS, channels_of, operators
 from mxnet import autograd, gluon
 from support.cases import feature_map
-from support.in_graphs import HYBRIDIZE, POOLED, SCALE, SCRIPTS, channels_of, operators
 
 import gluon_roi
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import mxnet as mx
 import numpy as np
 import pytest
+from in_graphs import HYBRIDIZE, POOLED, SCALE, channels_of, operators
 from mxnet import autograd, gluon, npx
 from operators import OPERATORS
 from support.cases import feature_map
-from support.in_graphs import HYBRIDIZE, POOLED, SCALE, channels_of, operators
 
 import gluon_roi
 

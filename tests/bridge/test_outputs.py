@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from operators import OPERATORS
 from support.cases import row_id
+from support.layers import numbers
 from support.suppressed import CALLS
-from support.winograds import numbers
 
 import gluon_roi
 from gluon_roi.inference import winograd

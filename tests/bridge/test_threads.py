@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import mxnet as mx
 import numpy as np
 import pytest
+from in_graphs import POOLED, SCALE, SCRIPTS, channels_of
 from operators import OPERATORS
-from support.in_graphs import POOLED, SCALE, SCRIPTS, channels_of
 from support.processes import forked
 
 import gluon_roi

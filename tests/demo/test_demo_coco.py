@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from odd_images import KINDS, write_coco
 from support.damages import edit, entry
 from support.demo_data import open_dataset
 from support.demo_runs import SMALL, run, train, train_arguments
-from support.odd_images import KINDS, write_coco
 
 from demo_rfcn import cli, metrics
 from demo_rfcn.data import DATASETS, CocoFiles, coco, open_datasets

@@ -13,9 +13,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 from gluoncv import model_zoo
+from odd_images import picture, write_coco, write_voc_like
 from PIL import Image
 from support.demo_runs import REPOSITORY, python, settings_of
-from support.odd_images import picture, write_coco, write_voc_like
 
 from demo_rfcn import checkpoint, cli, progress
 from demo_rfcn.errors import CheckpointError

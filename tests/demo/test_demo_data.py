@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from odd_images import annotation, picture
 from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, settings_of, train_arguments
-from support.odd_images import annotation, picture
 
 from demo_rfcn.data import DATASETS, generate, resolve_location
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from odd_images import annotation, picture, turned
 from PIL import Image
 from support.damages import start
 from support.demo_data import open_dataset
 from support.demo_runs import REPOSITORY, run, settings_of, train_arguments
-from support.odd_images import annotation, picture, turned
 
 from demo_rfcn import cli
 from demo_rfcn.data import DATASETS, ValidationSplit, open_datasets, yolo

@@ -12,8 +12,8 @@ from unittest import mock
 
 import mxnet as mx
 import pytest
+from launches import Process, children, kill, launched, stand_in
 from support.demo_runs import REPOSITORY, assert_equal_runs, free_port, settings_of, train_arguments
-from support.launches import Process, children, kill, launched, stand_in
 from support.processes import forked
 
 from demo_rfcn import checkpoint, cli, launch

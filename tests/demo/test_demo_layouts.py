@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.label_exports import CLASSES, COLOURS, LAYOUTS, SPLITS
+from label_exports import CLASSES, COLOURS, LAYOUTS, SPLITS
 
 from demo_rfcn.data import DATASETS, ValidationSplit, open_datasets
 from demo_rfcn.data.dataset import DetectionSet

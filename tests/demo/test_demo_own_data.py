@@ -13,10 +13,10 @@ from unittest import mock
 import cv2
 import numpy as np
 import pytest
+from odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 from PIL import Image
 from support.demo_data import open_dataset, photographs, write_voc
 from support.demo_runs import SMALL, history, parameters, run, train, train_arguments
-from support.odd_images import CLASSES, KINDS, annotation, picture, turned, write_voc_like
 
 from demo_rfcn import checkpoint, cli, evaluate
 from demo_rfcn.data import DATASETS, ValidationSplit, images, open_datasets

@@ -9,10 +9,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from odd_images import annotation, picture
 from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, train, train_arguments
-from support.odd_images import annotation, picture
 
 from demo_rfcn import checkpoint, evaluate, metrics
 from demo_rfcn.config import Data

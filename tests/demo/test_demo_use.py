@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from gluoncv import model_zoo
 from matplotlib import image as pictures
+from odd_images import turned
 from PIL import Image
 from support.demo_data import open_dataset
 from support.demo_runs import run, train_arguments
 from support.deployment import assert_same, detect, rows_of
-from support.odd_images import turned
 from support.onnx_evaluator import session_of
 
 import gluon_roi

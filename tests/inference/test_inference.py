@@ -12,8 +12,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 from golden import record_inference
+from inference_networks import outputs_of
 from mxnet import gluon
-from support.inference_networks import outputs_of
 
 import gluon_roi
 import gluon_roi.onnx

@@ -10,8 +10,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
+from inference_networks import CountCalls
 from mxnet import gluon
-from support.inference_networks import CountCalls
 from test_inference import arrays, assert_near, batch, made
 
 import gluon_roi

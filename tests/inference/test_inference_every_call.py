@@ -16,8 +16,8 @@ from typing import Any, Callable
 import mxnet as mx
 import numpy as np
 import pytest
+from inference_networks import outputs_of, static_call
 from mxnet import gluon
-from support.inference_networks import outputs_of, static_call
 
 import gluon_roi
 from gluon_roi.inference import convert, winograd

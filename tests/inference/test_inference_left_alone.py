@@ -8,7 +8,7 @@ from typing import Any, Callable
 import mxnet as mx
 import numpy as np
 import pytest
-from support.inference_networks import outputs_of
+from inference_networks import outputs_of
 
 from gluon_roi.inference import convert
 

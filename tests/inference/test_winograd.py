@@ -9,7 +9,8 @@ from typing import Any, Iterator
 import mxnet as mx
 import numpy as np
 import pytest
-from support.winograds import UNIT, amplification, direct, numbers, run, units
+from support.layers import numbers
+from support.winograds import UNIT, amplification, direct, run, units
 
 import gluon_roi
 from gluon_roi.inference import winograd

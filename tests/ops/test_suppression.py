@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from support.suppressed import CALLS, NMS, PROPOSALS, SOFT, Suppressed
-from support.suppression import arrays_of, record_of
 from support.turns import in_turn
+from suppression import arrays_of, record_of
 
 import gluon_roi
 from gluon_roi import reference

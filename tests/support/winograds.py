@@ -7,6 +7,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
+from support import layers
 
 from gluon_roi.inference import winograd
 from testing.inference_operators import winograd_convolution
@@ -23,13 +24,8 @@ def direct(
     dilate: int = 1,
 ) -> np.ndarray:
     """The convolution by its definition, float64, without an activation."""
-    height, width = data.shape[2:]
-    padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (dilate, dilate), (dilate, dilate)])
-    out = np.zeros((len(data), len(weight), height, width)) + bias[:, None, None]
-    for i in range(3):
-        for j in range(3):
-            cells = padded[:, :, i * dilate : i * dilate + height, j * dilate : j * dilate + width]
-            out += np.einsum("nchw,oc->nohw", cells, weight[:, :, i, j].astype(np.float64))
+    around = (dilate, dilate)
+    out = layers.direct(data, weight, pad=around, dilate=around) + bias[:, None, None]
     return out if residual is None else out + residual
 
 
@@ -64,12 +60,8 @@ def amplification(weight: np.ndarray) -> float:
     return max(bound / (UNIT * steps * one) if one else 0 for bound, one in zip(bounds, sums))
 
 
-def numbers(seed: int, *shape: int) -> np.ndarray:
-    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
-
-
 def error() -> float:
     """The error of a layer, as `units` has it."""
-    data, weight = numbers(0, 3, 20, 30, 23), numbers(1, 37, 20, 3, 3)
+    data, weight = layers.numbers(0, 3, 20, 30, 23), layers.numbers(1, 37, 20, 3, 3)
     wanted = direct(data, weight, np.zeros(37), None, 2)
     return float(units(run(data, weight, dilate=2), wanted, data, weight))

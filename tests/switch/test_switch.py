@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
-from support.switched import FORMS, ROWS, SCALE, SWITCHED, Detector, Head, inputs, parts, symbol_of
+from switched import FORMS, ROWS, SCALE, SWITCHED, Detector, Head, inputs, parts, symbol_of
 
 import gluon_roi
 

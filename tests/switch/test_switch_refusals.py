@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import gluon
-from support.switched import ROWS, SCALE, SWITCHED, Detector, Head, inputs, parts, symbol_of
+from switched import ROWS, SCALE, SWITCHED, Detector, Head, inputs, parts, symbol_of
 
 import gluon_roi
 
