@@ -371,6 +371,9 @@ def large() -> dict[str, Model]:
             functools.partial(gluon_roi.ROIAlign, sampling_ratio=2, aligned=True), 2
         ),
         "ROIAlign, adaptive": (gluon_roi.ROIAlign, 2),
+        "ROIAlign, maximum": (
+            functools.partial(gluon_roi.ROIAlign, sampling_ratio=2, mode="max"), 2
+        ),
         "PSROIPool": (gluon_roi.PSROIPool, 2 * 49),
         "PSROIPool, torchvision": (
             functools.partial(gluon_roi.PSROIPool, convention="torchvision"), 2 * 49
@@ -385,6 +388,8 @@ def large() -> dict[str, Model]:
         "DeformablePSROIPool, trans": (
             functools.partial(gluon_roi.DeformablePSROIPool, trans_std=0.1), 2 * 49
         ),
+        "DeformableROIAlign": (gluon_roi.DeformableROIAlign, 2),
+        "DeformableROIAlign, offset and mask": (gluon_roi.DeformableROIAlign, 2),
     }  # fmt: skip
     models = {}
     for stride, images in LARGE:
@@ -394,10 +399,12 @@ def large() -> dict[str, Model]:
             data = random.randn(images, channels, *size).astype("float32")
             rois = _large_rois(random, images, 64 * images, name == "RotatedROIAlign")
             inputs = [data, rois.astype("float32")]
-            if "trans" in name:
+            if "trans" in name or "offset" in name:
                 inputs.append(random.randn(len(rois), 2, 7, 7).astype("float32"))
+            if "mask" in name:
+                inputs.append(random.rand(len(rois), 1, 7, 7).astype("float32"))
             # A batch of one has a graph of its own in some rules.
-            dynamic = [(0, 2, 3) if images > 1 else (2, 3), (0,), (0,)][: len(inputs)]
+            dynamic = [(0, 2, 3) if images > 1 else (2, 3), (0,), (0,), (0,)][: len(inputs)]
             models[f"{name}, {images} x {size[0]} x {size[1]}"] = Model(
                 make(7, 1 / stride), tuple(inputs), {"dynamic": dynamic}
             )
