@@ -83,7 +83,8 @@ def export(
         boxes of RoI operators on the map, sizes of images for proposals, and otherwise normal
         values; and it draws them again with another size of each dynamic axis that MXNet accepts.
         Floats may differ by 1e-4 of the largest number of an output (float16: 1e-2). Where
-        rounding can change the order of detections, 95 % of them are found again, in any order.
+        rounding can change the order of detections, 95 % of them are found again, in any order;
+        their masks may differ by 1e-3, because they are pooled from boxes that rounding has moved.
     fold : bool, default True
         Whether batch normalisation becomes part of the convolution, deconvolution or dense layer
         before it. False keeps a ``BatchNormalization`` for each one, and every weight as it is in

@@ -258,6 +258,15 @@ def test_rows_in_another_order(shape):
     assert verification._difference(names, found, expected, True) == (
         "only 189 of 200 rows of scores, boxes are those of MXNet"
     )
+    # Masks may differ by 1e-3 beside boxes; a map alone by 1e-4.
+    masks = random.rand(2, 100, 7, 7).astype("float32")
+    with_masks, moved = [*expected[:2], masks], [*(a[:, order] for a in expected[:2])]
+    for off, is_same in ((9e-4, True), (2e-3, False)):
+        moved[2:] = [masks[:, order] + np.float32(off)]
+        said = verification._difference(["scores", "boxes", "masks"], moved, with_masks, True)
+        assert (said is None) == is_same
+    said = verification._difference(["map"], [masks + np.float32(9e-4)], [masks], True)
+    assert said == "only 0 of 200 rows of map are those of MXNet"
     # One row twice is one row.
     found = [np.repeat(each[:, :1], 100, axis=1) for each in expected[:2]] + [expected[2]]
     said = verification._difference(names, found, expected, True)

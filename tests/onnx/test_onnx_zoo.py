@@ -42,3 +42,13 @@ def test_family(family, runtime, tmp_path):
     expected = zoo.detections(made.outputs)
     assert len(expected) >= 40
     assert zoo.compare(zoo.detections(found), expected)[0] == len(expected)
+
+
+def test_a_detector_with_masks_is_verified(tmp_path):
+    """Detections and masks at two sizes of the image, by export itself."""
+    pytest.importorskip("onnxruntime", minversion="1.20")
+    model = zoo.FAMILIES["Mask R-CNN FPN"]
+    made = zoo.case(model, proposals=100)
+    path = tmp_path / "model.onnx"
+    gluon_roi.onnx.export(made.net, model.shapes, path, dynamic=[(2, 3)], verify=True)
+    assert path.is_file()
