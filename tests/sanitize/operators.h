@@ -49,8 +49,11 @@ struct Consequences {
 };
 
 // The maximum number of samples along an axis. RotatedROIAlign stores each one, so that a bin needs
-// memory for the square of this.
-inline int32_t max_samples(const std::string& op) { return op == "RotatedROIAlign" ? 16 : 1000; }
+// memory for the square of this; a maximum of samples takes time for the square.
+constexpr int32_t kFewSamples = 16;
+inline int32_t max_samples(const std::string& op) {
+  return op == "RotatedROIAlign" ? kFewSamples : 1000;
+}
 
 // Sets valid parameters. The range is that of the name, if it has one, or else that of the kind.
 class Randomizer final : public gluon_roi::ParamVisitor {
@@ -134,6 +137,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     if (name == "sampling_ratio") {
       *field.value =
           std::min(random_->pick({-1, -1, 0, 1, 2, 3, 5, 64, 1000, INT32_MIN}), max_samples_);
+      sampling_ratio_ = field.value;
     } else if (name == "id_index") {  // apart from the box and the score
       *field.value = box_first_ ? 6 : random_->pick({-1, 0, 0, INT32_MIN});
     } else if (name == "background_id") {
@@ -180,6 +184,9 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   void choice(Field<int32_t> field, const Choices& choices) override {
     *field.value = choices.begin()[integer(0, static_cast<int64_t>(choices.size()) - 1)].second;
     const std::string name = field.name;
+    if (name == "mode" && sampling_ratio_ && *field.value == GLUON_ROI_MAX) {
+      *sampling_ratio_ = std::min(*sampling_ratio_, kFewSamples);
+    }
     if (name == "in_format") is_rotated_ = *field.value == GLUON_ROI_ROTATED;
     if (name == "out_format") {
       *field.value = is_rotated_ ? GLUON_ROI_ROTATED : integer(0, GLUON_ROI_CENTER);
@@ -203,6 +210,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
   const int32_t max_samples_;
   const bool is_large_;
   bool box_first_ = false, is_rotated_ = false;
+  int32_t* sampling_ratio_ = nullptr;
   Consequences so_;
 };
 
