@@ -360,10 +360,7 @@ def _large_rois(random: np.random.RandomState, images: int, rows: int, rotated: 
 
 
 def large() -> dict[str, Model]:
-    """Models of the rows of the table in docs/onnx_operators.md, for each of LARGE.
-
-    DeformableROIAlign has none: its rows have numbers only for the small maps.
-    """
+    """Models of the rows of the table in docs/onnx_operators.md, for each of LARGE."""
     blocks: dict[str, tuple[Any, int]] = {
         "ROIPool": (gluon_roi.ROIPool, 2),
         "ROIAlign, 2 samples": (functools.partial(gluon_roi.ROIAlign, sampling_ratio=2), 2),
