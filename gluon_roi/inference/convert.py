@@ -11,6 +11,7 @@ from ..bridge.arguments import NumpySymbol
 from .activations import use_activations
 from .computed_weights import compute_weights
 from .deconvolution import enlarge_by_winograd, replace_deconvolutions
+from .deformable import use_deformable_gemm
 from .doubles import multiply_instead_of_doubling
 from .fold_batch_norm import fold_batch_norms
 from .fusion import fuse
@@ -41,6 +42,7 @@ PASSES = (
     Pass(enlarge_by_winograd, "Deconvolutions as 3 x 3 convolutions by Winograd's algorithm"),
     Pass(use_winograd, "3 x 3 convolutions by Winograd's algorithm"),
     Pass(join_narrow_convolutions, "convolutions of one map joined"),
+    Pass(use_deformable_gemm, "deformable convolutions without a map of samples"),
     Pass(use_gemm, "convolutions in MXNet's layout"),
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),

@@ -24,17 +24,23 @@ def find_epilogue(
 ) -> Epilogue:
     """The activation behind a layer, and the sum with another map before or behind that."""
     last, residual = _add(graph, uses, layer)
-    attributes: dict[str, Any] = {}
-    node = only_reader(graph, uses, last, _ACTIVATIONS)
-    activation = None if node is None else _activation(graph, node.node)
-    if node is not None and activation is not None:
-        attributes.update(activation)
-        last = NodeEntry(node.node, 0)
-        if not residual:
-            last, residual = _add(graph, uses, last)
-            attributes.update({"adds_last": True} if residual else {})
+    last, attributes = find_activation(graph, uses, last)
+    if attributes and not residual:
+        last, residual = _add(graph, uses, last)
+        attributes.update({"adds_last": True} if residual else {})
     attributes.update({"residual": True} if residual else {})
     return Epilogue(last, residual, attributes)
+
+
+def find_activation(
+    graph: InferenceGraph, uses: dict[NodeEntry, list[Use]], entry: NodeEntry
+) -> tuple[NodeEntry, dict[str, Any]]:
+    """The activation that alone reads an output, and its attributes; or the output and none."""
+    use = only_reader(graph, uses, entry, _ACTIVATIONS)
+    attributes = None if use is None else _activation(graph, use.node)
+    if use is None or attributes is None:
+        return entry, {}
+    return NodeEntry(use.node, 0), attributes
 
 
 def _add(

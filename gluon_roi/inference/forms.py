@@ -8,7 +8,7 @@ from typing import Hashable, NamedTuple
 import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
-from . import gemm, max_pooling, winograd
+from . import deformable, gemm, max_pooling, winograd
 from .graph import InferenceGraph
 from .layers import convolves_maps, has_maps, pair
 
@@ -69,6 +69,9 @@ def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
         filters = graph.integer(number, "num_filter")
         cells = _windows(graph, number, inputs[0])
         return Form((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
+    if op == deformable.OPERATOR:
+        cells = _windows(graph, number, inputs[0])
+        return Form((inputs[0].sizes[0], graph.integer(number, "num_filter"), *cells), True)
     if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
         cells = _windows(graph, number, inputs[0])
         return inputs[0]._replace(sizes=(*inputs[0].sizes[:2], *cells))

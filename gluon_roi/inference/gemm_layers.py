@@ -15,7 +15,7 @@ from .layers import bias_of, convolves_maps, pair
 from .layouts import mxnets_layout_pays
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
     """An operator, and the parameters that it shares among all applications of a layer."""
 
     operator: str
@@ -39,14 +39,14 @@ def use_gemm(graph: InferenceGraph) -> int:
     ]
     if not mxnets_layout_pays(graph, set(convolutions)):
         return 0
-    layers: dict[tuple[NodeEntry, ...], _Layer] = {}
+    layers: dict[tuple[NodeEntry, ...], Layer] = {}
     count = 0
     for number in convolutions:
         node = graph.nodes[number]
         data, *parameters = node["inputs"]
         key = tuple(parameters)
         if key not in layers:
-            made = _layer(graph, number)
+            made = layer_of(graph, number)
             if made is None:
                 continue
             layers[key] = made
@@ -65,7 +65,7 @@ def use_gemm(graph: InferenceGraph) -> int:
     return count
 
 
-def _layer(graph: InferenceGraph, number: int) -> _Layer | None:
+def layer_of(graph: InferenceGraph, number: int) -> Layer | None:
     """The operator and parameters of a convolution; None if its weights are no finite float32."""
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
     if weight is None or bias is None or weight.dtype != np.float32:
@@ -75,7 +75,7 @@ def _layer(graph: InferenceGraph, number: int) -> _Layer | None:
     name, groups = graph.nodes[number]["name"], graph.integer(number, "num_group", 1)
     operator = gemm.DEPTHWISE if weight.shape[1] == 1 < groups else gemm.OPERATOR
     packed = weight if operator == gemm.DEPTHWISE else gemm.pack_weights(weight, groups)
-    return _Layer(
+    return Layer(
         operator,
         graph.constant(f"{name}_packed", packed),
         graph.constant(f"{name}_packed_bias", bias),

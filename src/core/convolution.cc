@@ -9,6 +9,10 @@ void visit_activation(ParamVisitor* visit, ActivationParams* p) {
   visit->choice(FIELD(act_type),
                 {{"", kNoActivation}, {"relu", kRelu}, {"relu6", kRelu6}, {"leaky", kLeaky}});
   visit->number(FIELD(slope), 0.25);
+}
+
+void visit_epilogue(ParamVisitor* visit, ActivationParams* p) {
+  visit_activation(visit, p);
   visit->boolean(FIELD(adds_last), false);
 }
 
@@ -18,12 +22,11 @@ void visit_convolution(ParamVisitor* visit, ConvolutionParams* p) {
   visit->size("stride", FIELD(stride_height), FIELD(stride_width), kStep);
   visit->size("pad", FIELD(pad_height), FIELD(pad_width), kMargin);
   visit->size("dilate", FIELD(dilate_height), FIELD(dilate_width), kStep);
-  visit_activation(visit, &p->activation);
+  visit_epilogue(visit, &p->activation);
 }
 
-// The size of the output along an axis; -1 if that of data is unknown.
-static int64_t outputs_along(const char* op, const Tensor& data, int axis, int64_t kernel,
-                             int64_t stride, int64_t pad, int64_t dilate) {
+int64_t outputs_along(const char* op, const Tensor& data, int axis, int64_t kernel, int64_t stride,
+                      int64_t pad, int64_t dilate) {
   const int64_t min_size = dilate * (kernel - 1) + 1 - 2 * pad;
   if (data.shape[axis] < 0) return -1;
   if (data.shape[axis] < min_size) {

@@ -16,7 +16,9 @@ struct ActivationParams {
   double slope;       // of kLeaky
   int32_t adds_last;  // whether a residual is added behind the activation, not before it
 };
+// Without adds_last, for operators without a residual.
 void visit_activation(ParamVisitor* visit, ActivationParams* p);
+void visit_epilogue(ParamVisitor* visit, ActivationParams* p);
 
 struct ConvolutionParams {
   int64_t num_filter;
@@ -47,6 +49,10 @@ struct ConvolutionOperator {
   static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
 };
 
+// The size of a convolution's output along an axis of data, whose rank is known; -1 if its size is
+// not.
+int64_t outputs_along(const char* op, const Tensor& data, int axis, int64_t kernel, int64_t stride,
+                      int64_t pad, int64_t dilate);
 // The output of an operator: `out` has its batch and sizes, or an unknown rank. Checks bias and
 // residual, which may be absent.
 Tensor infer_output(const char* op, int64_t num_filter, Tensor out, const Tensor& bias,

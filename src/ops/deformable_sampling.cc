@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deformable_sampling.h"
 
-#include <limits>
 #include <vector>
 
 #include "../bindings/c.h"
@@ -15,74 +14,8 @@ using namespace cpu;
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// The output size of the convolution along an axis of data; -1 if unknown.
-static int64_t outputs_along(const Tensor& data, int axis, int64_t kernel, int64_t stride,
-                             int64_t dilate, int64_t pad) {
-  if (data.ndim < 0 || data.shape[axis] < 0) return -1;
-  const int64_t min_size = dilate * (kernel - 1) + 1 - 2 * pad;
-  if (data.shape[axis] < min_size) {
-    fail(DeformableSampling::kName, "data has shape ", shape_text(data), ", expected at least ",
-         min_size, " along axis ", axis, ", for the dilated kernel and the pad");
-  }
-  return (data.shape[axis] - min_size) / stride + 1;
-}
-
-// Throws unless offset or mask has the shape (N, channels, Ho, Wo), where this is known. Sets
-// *height and *width, if they are unknown, to its Ho and Wo.
-static void check_offset_or_mask(const char* name, const Tensor& tensor, const Tensor& data,
-                                 int64_t channels, const char* of_channels, int64_t* height,
-                                 int64_t* width) {
-  constexpr const char* kName = DeformableSampling::kName;
-  if (is_absent(tensor)) return;
-  check_rank(kName, name, tensor, 4, "4 dimensions (N, channels, Ho, Wo)");
-  if (data.ndim >= 0) check_dimension(kName, name, tensor, 0, data.shape[0], "the batch of data");
-  check_dimension(kName, name, tensor, 1, channels, of_channels);
-  check_dimension(kName, name, tensor, 2, *height, "the height of the convolution's output");
-  check_dimension(kName, name, tensor, 3, *width, "the width of the convolution's output");
-  if (tensor.ndim < 0) return;
-  if (*height < 0) *height = tensor.shape[2];
-  if (*width < 0) *width = tensor.shape[3];
-}
-
 void DeformableSampling::infer(const Params& p, const View& in, Tensor* out, int64_t max_elements) {
-  const Tensor& data = in.data;
-  check_rank(kName, "data", data, 4, "4 dimensions (N, C, H, W)");
-  const int64_t groups = p.num_deformable_group;
-  if (data.ndim >= 0) {
-    // Cell indices have 32 bits.
-    constexpr int64_t kMaxCells = std::numeric_limits<int32_t>::max();
-    int64_t cells;
-    if (!multiply_up_to(kMaxCells, std::max<int64_t>(data.shape[2], 1),
-                        std::max<int64_t>(data.shape[3], 1), &cells)) {
-      fail(kName, "data has shape ", shape_text(data), ", expected at most ", kMaxCells,
-           " cells in a map");
-    }
-    if (data.shape[1] >= 0 && data.shape[1] % groups != 0) {
-      fail(kName, "data has ", data.shape[1],
-           " channels, expected a multiple of num_deformable_group = ", groups);
-    }
-  }
-  int64_t height =
-      outputs_along(data, 2, p.kernel_height, p.stride_height, p.dilate_height, p.pad_height);
-  int64_t width =
-      outputs_along(data, 3, p.kernel_width, p.stride_width, p.dilate_width, p.pad_width);
-  int64_t cells;  // kernel cells of all groups
-  if (!multiply_up_to(max_elements / 2, p.kernel_height, p.kernel_width, &cells) ||
-      !multiply_up_to(max_elements / 2, cells, groups, &cells)) {
-    fail(kName, "argument kernel: expected at most ", max_elements / 2, " cells for ", groups,
-         " deformable groups, got ", p.kernel_height, " * ", p.kernel_width);
-  }
-  check_offset_or_mask("offset", in.offset, data, 2 * cells,
-                       "2 * num_deformable_group * the cells of the kernel", &height, &width);
-  check_offset_or_mask("mask", in.mask, data, cells,
-                       "num_deformable_group * the cells of the kernel", &height, &width);
-  *out = Tensor{};
-  out->dtype = data.dtype;
-  out->ndim = 4;
-  out->shape[0] = data.ndim < 0 ? -1 : data.shape[0];
-  out->shape[1] = data.ndim < 0 ? -1 : data.shape[1];
-  out->shape[2] = height;
-  out->shape[3] = width;
+  *out = infer_deformable(kName, p, in, max_elements);
   const auto multiply = [&](int axis, int64_t by) {
     const int64_t size = out->shape[axis];
     if (size < 0 || multiply_up_to(max_elements, size, by, &out->shape[axis])) return;

@@ -3,9 +3,8 @@
 
 #include "../bindings/inference.h"
 #include "../cpu/blocks.h"
-#include "../cpu/gemm.h"
+#include "../cpu/convolve.h"
 #include "../cpu/strided_copy.h"
-#include "../cpu/threads.h"
 
 namespace gluon_roi {
 
@@ -32,13 +31,9 @@ void GemmConvolution::infer(const Params& p, const View& in, Tensor* outputs,
     fail(kName, "argument kernel: expected at most ", max_elements,
          " weights of a filter, got a kernel of ", p.kernel_height, " * ", p.kernel_width);
   }
-  check_rank(kName, "weight", in.weight, 3, "3 dimensions (panels, K, 12)");
   const int64_t panels = p.num_group * div_up(p.num_filter / p.num_group, kPanelRows);
-  check_dimension(kName, "weight", in.weight, 0, panels,
-                  "num_group * ceil(num_filter / num_group / 12)");
-  check_dimension(kName, "weight", in.weight, 1, depth,
-                  "the channels of a group * the cells of the kernel");
-  check_dimension(kName, "weight", in.weight, 2, kPanelRows, "the rows of a panel");
+  check_packed_weight(kName, in.weight, panels, "num_group * ceil(num_filter / num_group / 12)",
+                      depth, "the channels of a group * the cells of the kernel");
   outputs[0] = infer_convolution(kName, p, in.data, in.bias, in.residual, max_elements);
 }
 
@@ -73,9 +68,6 @@ struct Sizes {
            p.pad_width == 0;
   }
 };
-
-// The maximum number of outputs of a task.
-constexpr int64_t kMaxOutputs = 1024;
 
 // Packs what consecutive outputs of an image and a group read, as Gemm reads it.
 template <class Simd>
@@ -148,104 +140,50 @@ class OutputPacker {
   float strip_[kMaxOutputs];
 };
 
-// ---- A call -------------------------------------------------------------------------------------
+struct Packing {
+  const Sizes& sizes;
+  const float* const data;
 
-// k is divided into parts of at most kMaxDepth, so that a panel of weights stays in the first-level
-// cache. The packed numbers of a task, at most kMaxFloats, and as many that the next task will
-// read, stay in the second.
-constexpr int64_t kMaxDepth = 512, kMaxFloats = 3 << 15;
-// A tile of registers at all levels.
-constexpr int64_t kMinOutputs = 32;
+  int64_t scratch(int64_t) const { return 0; }
+  void prepare(const Chunk&, float*) const {}
+  void pack(const Chunk& chunk, int64_t begin, int64_t end, const float*, float* b,
+            int64_t b_step) const {
+    run_simd([&](auto simd) INLINE_LAMBDA {
+      OutputPacker<decltype(simd)>(sizes, maps(chunk), chunk.first, chunk.count)
+          .run(begin, end, b, b_step);
+    });
+  }
+  // Where outputs share cells or skip some, this gains nothing.
+  Ahead ahead(const Chunk& chunk, int64_t begin, int64_t end) const {
+    if (!sizes.is_pointwise()) return {};
+    const int64_t cells = sizes.cells();
+    return {maps(chunk) + chunk.first + begin * cells, end - begin, cells, chunk.count};
+  }
 
-// The division of a call into tasks: images, groups, chunks of outputs and, if there are more
-// threads, parts of the filters, each of which packs the outputs again.
-struct Plan {
-  int64_t part_depth;
-  int64_t chunks, chunk;  // their number in an image, and the outputs of each
-  int64_t parts, part;    // likewise of the filters of a group
-
-  // pairs: of an image and a group.
-  Plan(int64_t pairs, int64_t filters, int64_t outputs, int64_t depth) {
-    part_depth = div_up(depth, std::max<int64_t>(div_up(depth, kMaxDepth), 1));
-    const int64_t fitting = kMaxFloats / std::max<int64_t>(part_depth, 1) / kMinOutputs;
-    chunks = div_up(outputs, std::min(fitting * kMinOutputs, kMaxOutputs));
-    // Threads that have a few tasks each should have the same number.
-    constexpr int64_t kFewTasks = 4;
-    const int64_t threads = max_threads();
-    if (pairs * chunks < kFewTasks * threads) {
-      chunks = div_up(round_up(pairs * chunks, threads), pairs);
-    }
-    chunk = round_up(div_up(outputs, chunks), kMinOutputs);
-    chunks = div_up(outputs, chunk);
-    part = round_up(div_up(filters, div_up(threads, pairs * chunks)), kPanelRows);
-    parts = div_up(filters, part);
+ private:
+  const float* maps(const Chunk& chunk) const {
+    const int64_t pair = chunk.image * sizes.p.num_group + chunk.group;
+    return data + pair * sizes.channels * sizes.cells();
   }
 };
 
 }  // namespace
 
-void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out_tensor) {
-  const Sizes sizes(p, in.data, out_tensor);
-  const float* const data = data_of<const float>(in.data);
-  const float* const weight = data_of<const float>(in.weight);
-  const float* const bias = data_of<const float>(in.bias);
-  const float* const residual = data_of<const float>(in.residual);  // null if it is absent
-  float* const out = data_of<float>(out_tensor);
-  const int64_t depth = sizes.depth(), outputs = sizes.outputs();
-  const int64_t pairs = in.data.shape[0] * p.num_group;
-  const int64_t panels = div_up(sizes.filters, kPanelRows);
-  const Plan plan(pairs, sizes.filters, outputs, depth);
-  // An odd number of cache lines: a power of two would put all blocks into the same lines.
-  const int64_t b_step = (plan.part_depth | 1) * kBlockLanes;
-
-  const int64_t tasks = pairs * plan.chunks * plan.parts;
-  parallel_for(tasks, elements(out_tensor) * (depth + 1), [&](int64_t task) {
-    const int64_t filter = task % plan.parts * plan.part;  // of the group
-    const int64_t chunk = task / plan.parts;
-    const int64_t pair = chunk / plan.chunks, group = pair % p.num_group;
-    const int64_t first = chunk % plan.chunks * plan.chunk;
-    const int64_t count = std::min(plan.chunk, outputs - first);
-    const float* const maps = data + pair * sizes.channels * sizes.cells();
-    const float* const panel = weight + (group * panels + filter / kPanelRows) * depth * kPanelRows;
-    const int64_t offset = (pair * sizes.filters + filter) * outputs + first;
-    Epilogue epilogue(p.activation);
-    epilogue.row_bias = bias + group * sizes.filters + filter;
-    epilogue.residual = residual == nullptr ? nullptr : residual + offset;
-    Gemm gemm{};
-    gemm.rows = std::min(plan.part, sizes.filters - filter);
-    gemm.lanes = count;
-    gemm.a_step = depth * kPanelRows;
-    gemm.b_step = b_step;
-    gemm.out = out + offset;
-    gemm.row_step = outputs;
-    gemm.block_step = kBlockLanes;
-    float* const b = scratch<float>(div_up(count, kBlockLanes) * b_step);
-    gemm.b = b;
-    int64_t begin = 0;
-    do {
-      const int64_t end = std::min(begin + plan.part_depth, depth);
-      run_simd([&](auto simd) INLINE_LAMBDA {
-        OutputPacker<decltype(simd)>(sizes, maps, first, count).run(begin, end, b, b_step);
-      });
-      gemm.depth = end - begin;
-      gemm.a = panel + begin * kPanelRows;
-      gemm.continues = begin > 0;
-      gemm.epilogue = end == depth ? &epilogue : nullptr;
-      // What is packed next. (Where outputs share cells or skip some, this gains nothing.)
-      if (sizes.is_pointwise()) {
-        const float* const next = maps + first;
-        if (end < depth) {
-          gemm.ahead = {next + end * outputs, std::min(plan.part_depth, depth - end), outputs,
-                        count};
-        } else {
-          gemm.ahead = {next + count, plan.part_depth, outputs,
-                        std::min(plan.chunk, outputs - first - count)};
-        }
-      }
-      multiply(gemm);
-      begin = end;
-    } while (begin < depth);
-  });
+void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out) {
+  const Sizes sizes(p, in.data, out);
+  Convolution convolution{};
+  convolution.images = in.data.shape[0];
+  convolution.groups = p.num_group;
+  convolution.filters = sizes.filters;
+  convolution.outputs = sizes.outputs();
+  convolution.depth = sizes.depth();
+  convolution.atomic = 1;
+  convolution.weight = data_of<const float>(in.weight);
+  convolution.bias = data_of<const float>(in.bias);
+  convolution.residual = data_of<const float>(in.residual);
+  convolution.out = data_of<float>(out);
+  convolution.activation = p.activation;
+  convolve(convolution, Packing{sizes, data_of<const float>(in.data)});
 }
 
 }  // namespace gluon_roi

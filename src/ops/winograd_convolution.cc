@@ -16,7 +16,7 @@ using namespace cpu;
 void WinogradConvolution::params(ParamVisitor* visit, Params* p) {
   visit->optional_positive(FIELD(num_filter));
   visit->positive_int(FIELD(dilate), 1);
-  visit_activation(visit, &p->activation);
+  visit_epilogue(visit, &p->activation);
 }
 
 namespace {

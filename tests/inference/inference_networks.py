@@ -8,6 +8,8 @@ from typing import Any, Callable, NamedTuple
 import mxnet as mx
 import numpy as np
 
+import gluon_roi
+
 #: Channels of maps: below, at and above oneDNN's blocks of 16.
 CHANNELS = (1, 3, 12, 16, 24, 32)
 #: MXNet 1.8's Deconvolution ignores the bias if both numbers of channels are multiples of 8
@@ -118,6 +120,30 @@ class _Builder:
             self.append(
                 mx.sym.Convolution(data, weight, bias, kernel=(1, 1), num_filter=filters, name=name)
             )
+
+    def deformable_convolution(self) -> None:
+        """Offsets and factors do not depend on values.
+
+        At the border samples are not continuous in offsets, and factors would multiply one map by
+        another, and so its rounding by large numbers.
+        """
+        data, shape = self.pick()
+        name, filters = self.name("deformable"), int(self.choose(*CHANNELS))
+        zeros = mx.sym.zeros_like(mx.sym.slice_axis(data, axis=1, begin=0, end=1))
+        moved = self.parameter(f"{name}_offset", (1, 18, 1, 1), -2, 2)
+        inputs = {
+            "data": data,
+            "offset": mx.sym.broadcast_add(zeros, moved),
+            "weight": self.parameter(f"{name}_weight", (filters, shape[1], 3, 3)),
+        }
+        function: Any = gluon_roi.sym.DeformableConvolution
+        if self.random.rand() < 0.5:
+            function = gluon_roi.sym.ModulatedDeformableConvolution
+            factors = self.parameter(f"{name}_mask", (1, 9, 1, 1))
+            inputs["mask"] = mx.sym.broadcast_add(zeros, factors)
+        self.append(
+            function(**inputs, kernel=3, pad=1, num_filter=filters, no_bias=True, name=name)
+        )
 
     def deconvolution(self) -> None:
         data, shape = self.pick()
@@ -322,6 +348,7 @@ def random_network(seed: int) -> Network:
         builder.proposal_head,
         builder.upsampled_total,
         builder.deconvolution,
+        builder.deformable_convolution,
         builder.cast,
         builder.loop,
         builder.quantized,

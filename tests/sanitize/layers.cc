@@ -12,6 +12,8 @@
 #endif
 
 #include <algorithm>
+#include <cfloat>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -80,6 +82,32 @@ Array run(const gluon_roi::Operator& op, const Attributes& attributes,
     first = std::move(got);
   }
   return first;
+}
+
+void check(const Array& got, int64_t index, double wanted, double bound) {
+  // Infinities have no difference.
+  if (got.get(index) == wanted || std::fabs(got.get(index) - wanted) <= bound) return;
+  fail("output " + std::to_string(index) + " is " + std::to_string(got.get(index)) + ", expected " +
+       std::to_string(wanted) + " within " + std::to_string(bound));
+}
+
+// An operator without rounding, or with that of one addition: its output is `wanted`.
+void check_exact(const std::string& name, const Attributes& attributes,
+                 const std::vector<Values>& inputs, const std::vector<float>& wanted,
+                 Random* random) {
+  current = name;
+  for (const auto& [key, value] : attributes) current += ", " + key + " " + value;
+  std::vector<Array> arrays;
+  for (const Values& input : inputs) {
+    arrays.push_back(input.array(random));
+    current += ", maps of";
+    for (const int64_t size : input.shape) current += " " + std::to_string(size);
+  }
+  const Array got = run(find(name), attributes, arrays, random);
+  if (got.size() != static_cast<int64_t>(wanted.size())) {
+    fail(std::to_string(got.size()) + " outputs, expected " + std::to_string(wanted.size()));
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) check(got, static_cast<int64_t>(i), wanted[i], 0);
 }
 
 // ---- Convolutions -------------------------------------------------------------------------------
@@ -200,15 +228,219 @@ void check_convolution(Random* random) {
           if (act_type == "leaky" && sum < 0) sum *= 0.25;
           if (adds_last) sum += other;
           // One term more than the operator's bound, because SSE2 rounds products as well.
-          const double bound = static_cast<double>(depth + 4) * 0x1p-24 * terms;
-          if (!(std::fabs(got.get(index) - sum) <= bound)) {
-            fail("output " + std::to_string(index) + " is " + std::to_string(got.get(index)) +
-                 ", expected " + std::to_string(sum) + " within " + std::to_string(bound));
-          }
+          check(got, index, sum, static_cast<double>(depth + 4) * 0x1p-24 * terms);
         }
       }
     }
   }
+}
+
+// ---- Deformable convolutions
+// ---------------------------------------------------------------------
+
+// The bilinear sample of a map of y.size x x.size at a position, by its definition; *terms gets the
+// sum of absolute terms.
+double sample_of(const float* map, const Axis& y, const Axis& x, float at_y, float at_x,
+                 bool zero_border, double* terms) {
+  *terms = 0;
+  const float lowest = zero_border ? -1 : 0;
+  const auto is_inside = [&](float place, int64_t size) {
+    return (zero_border ? place > lowest : place >= lowest) && place < static_cast<float>(size);
+  };
+  if (!is_inside(at_y, y.size) || !is_inside(at_x, x.size)) return 0;
+  const float low_y = std::floor(at_y), low_x = std::floor(at_x);
+  double sum = 0;
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 2; ++j) {
+      const double by_y = i ? at_y - low_y : 1 - (at_y - low_y);
+      const double by_x = j ? at_x - low_x : 1 - (at_x - low_x);
+      int64_t row = static_cast<int64_t>(low_y) + i, column = static_cast<int64_t>(low_x) + j;
+      if (zero_border) {
+        if (row < 0 || row >= y.size || column < 0 || column >= x.size) continue;
+      } else {  // the last cells are replicated
+        row = std::min(row, y.size - 1);
+        column = std::min(column, x.size - 1);
+      }
+      const double term = by_y * by_x * map[row * x.size + column];
+      sum += term, *terms += std::fabs(term);
+    }
+  }
+  return sum;
+}
+
+void check_deformable_convolution(Random* random) {
+  const Axis y(random), x(random);
+  const int64_t images = random->integer(1, 2), cells = y.kernel * x.kernel;
+  const int64_t groups = random->pick<int64_t>({1, 1, 1, 2, 5});
+  int64_t channels = random->integer(1, 40);  // of a group
+  if (cells < 10 && random->chance(0.2)) channels = random->pick<int64_t>({63, 64, 131});
+  const int64_t filters = random->integer(1, 40);
+  const int64_t height = y.outputs(), width = x.outputs(), depth = groups * channels * cells;
+  const bool has_mask = random->chance(0.5), zero_border = random->chance(0.5);
+  const std::string act_type = random->pick<const char*>({"", "relu", "relu6", "leaky"});
+
+  const Values data(random, {images, groups * channels, y.size, x.size});
+  Values offset(random, {images, 2 * groups * cells, height, width});
+  for (float& number : offset.numbers) {
+    if (random->chance(0.1)) number = std::round(number);
+    if (random->chance(0.02)) number *= random->pick<float>({100, 1e30f, INFINITY, NAN});
+  }
+  const Values mask(random, {images, groups * cells, height, width});
+  const Values weight(random, {filters, depth}), bias(random, {filters});
+  const Attributes attributes{{"num_filter", std::to_string(filters)},
+                              {"kernel", pair_of(y.kernel, x.kernel)},
+                              {"stride", pair_of(y.stride, x.stride)},
+                              {"pad", pair_of(y.pad, x.pad)},
+                              {"dilate", pair_of(y.dilate, x.dilate)},
+                              {"num_deformable_group", std::to_string(groups)},
+                              {"convention", zero_border ? "torchvision" : "mxnet"},
+                              {"act_type", act_type},
+                              {"slope", "0.25"},
+                              {"mask", has_mask ? "True" : "False"}};
+  current = "DeformableGemmConvolution of " + std::to_string(images) + " x " +
+            std::to_string(groups * channels) + " maps of " + pair_of(y.size, x.size);
+  for (const auto& [key, value] : attributes) current += ", " + key + " " + value;
+
+  std::vector<Array> inputs;
+  inputs.push_back(data.array(random));
+  inputs.push_back(offset.array(random));
+  if (has_mask) inputs.push_back(mask.array(random));
+  inputs.push_back(pack(weight, 1).array(random));
+  inputs.push_back(bias.array(random));
+  const Array got = run(find("DeformableGemmConvolution"), attributes, inputs, random);
+
+  // Samples, and the sums of their absolute terms: [channel and cell of the kernel][output].
+  const int64_t outputs = height * width;
+  std::vector<double> samples(depth * outputs), terms(depth * outputs);
+  for (int64_t n = 0; n < images; ++n) {
+    for (int64_t k = 0; k < depth; ++k) {
+      const int64_t channel = k / cells, i = k % cells / x.kernel, j = k % x.kernel;
+      const int64_t plane = (n * groups + channel / channels) * cells + k % cells;
+      const float* const map =
+          data.numbers.data() + (n * groups * channels + channel) * y.size * x.size;
+      for (int64_t output = 0; output < outputs; ++output) {
+        const int64_t from_y = output / width * y.stride - y.pad + i * y.dilate;
+        const int64_t from_x = output % width * x.stride - x.pad + j * x.dilate;
+        const float at_y =
+            static_cast<float>(from_y) + offset.numbers[2 * plane * outputs + output];
+        const float at_x =
+            static_cast<float>(from_x) + offset.numbers[(2 * plane + 1) * outputs + output];
+        const double factor = has_mask ? mask.numbers[plane * outputs + output] : 1;
+        double* const of_sample = &terms[k * outputs + output];
+        samples[k * outputs + output] =
+            factor * sample_of(map, y, x, at_y, at_x, zero_border, of_sample);
+        *of_sample *= std::fabs(factor);
+      }
+    }
+    for (int64_t o = 0; o < filters; ++o) {
+      for (int64_t output = 0; output < outputs; ++output) {
+        double sum = bias.numbers[o], all = std::fabs(sum);
+        for (int64_t k = 0; k < depth; ++k) {
+          const double factor = weight.numbers[o * depth + k];
+          sum += factor * samples[k * outputs + output];
+          all += std::fabs(factor) * terms[k * outputs + output];
+        }
+        if (act_type == "relu" || act_type == "relu6") sum = std::max(sum, 0.0);
+        if (act_type == "relu6") sum = std::min(sum, 6.0);
+        if (act_type == "leaky" && sum < 0) sum *= 0.25;
+        // A sample has at most 8 roundings: 4 of its weights, 1 of a product, 3 of the sum.
+        const double bound = static_cast<double>(depth + 12) * 0x1p-24 * all;
+        check(got, (n * filters + o) * outputs + output, sum, bound);
+      }
+    }
+  }
+}
+
+// ---- Pooling, tiles of channels, pyramids -------------------------------------------------------
+
+void check_max_pooling(Random* random) {
+  Axis y(random), x(random);
+  const bool is_full = random->chance(0.5);
+  for (Axis* axis : {&y, &x}) {
+    axis->dilate = 1;
+    axis->size = std::max(axis->size, axis->kernel);
+    axis->pad = std::min(axis->pad, axis->kernel - 1);
+  }
+  const auto outputs = [&](const Axis& axis) {
+    const int64_t steps = axis.size + 2 * axis.pad - axis.kernel;
+    return (is_full ? (steps + axis.stride - 1) / axis.stride : steps / axis.stride) + 1;
+  };
+  const int64_t images = random->integer(1, 2), channels = random->integer(1, 5);
+  const int64_t height = outputs(y), width = outputs(x);
+  Values data(random, {images, channels, y.size, x.size});
+  for (float& number : data.numbers) {
+    if (random->chance(0.03)) number = random->pick<float>({NAN, INFINITY, -INFINITY, -0.f});
+  }
+  std::vector<float> wanted;
+  for (int64_t map = 0; map < images * channels; ++map) {
+    for (int64_t p = 0; p < height; ++p) {
+      for (int64_t q = 0; q < width; ++q) {
+        float largest = -FLT_MAX;
+        for (int64_t i = 0; i < y.kernel; ++i) {
+          for (int64_t j = 0; j < x.kernel; ++j) {
+            const int64_t row = y.cell(p, i), column = x.cell(q, j);
+            if (row < 0 || column < 0) continue;
+            const float number = data.numbers[(map * y.size + row) * x.size + column];
+            if (number > largest) largest = number;
+          }
+        }
+        wanted.push_back(largest);
+      }
+    }
+  }
+  check_exact("MaxPooling",
+              {{"kernel", pair_of(y.kernel, x.kernel)},
+               {"stride", pair_of(y.stride, x.stride)},
+               {"pad", pair_of(y.pad, x.pad)},
+               {"pooling_convention", is_full ? "full" : "valid"}},
+              {data}, wanted, random);
+}
+
+void check_depth_to_space(Random* random) {
+  const int64_t images = random->integer(1, 3), channels = random->integer(1, 9);
+  const int64_t height = random->integer(1, 30), width = random->integer(1, 70);
+  const int64_t side = random->integer(1, 4);
+  const Values data(random, {images, side * side * channels, height, width});
+  std::vector<float> wanted;
+  for (int64_t n = 0; n < images; ++n) {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t y = 0; y < side * height; ++y) {
+        for (int64_t x = 0; x < side * width; ++x) {
+          const int64_t tile = y % side * side + x % side;
+          const int64_t map = (n * side * side + tile) * channels + c;
+          wanted.push_back(data.numbers[(map * height + y / side) * width + x / side]);
+        }
+      }
+    }
+  }
+  check_exact("DepthToSpace", {{"block_size", std::to_string(side)}}, {data}, wanted, random);
+}
+
+void check_upsample_add(Random* random) {
+  const int64_t images = random->integer(1, 3), channels = random->integer(1, 9);
+  const int64_t height = random->integer(1, 40), width = random->integer(1, 70);
+  const int64_t low_height = (height + 1) / 2, low_width = (width + 1) / 2;
+  const Values low(random, {images, channels, low_height, low_width});
+  const Values high(random, {images, channels, height, width});
+  std::vector<float> wanted;
+  for (int64_t map = 0; map < images * channels; ++map) {
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
+        wanted.push_back(high.numbers[(map * height + y) * width + x] +
+                         low.numbers[(map * low_height + y / 2) * low_width + x / 2]);
+      }
+    }
+  }
+  check_exact("UpsampleAdd", {}, {low, high}, wanted, random);
+}
+
+void check_layer(Random* random) {
+  const double kind = random->unit();
+  if (kind < 0.5) return check_convolution(random);
+  if (kind < 0.75) return check_deformable_convolution(random);
+  if (kind < 0.85) return check_max_pooling(random);
+  if (kind < 0.95) return check_depth_to_space(random);
+  check_upsample_add(random);
 }
 
 }  // namespace
@@ -226,7 +458,7 @@ int main(int count, char** arguments) {
   for (uint64_t number = 0; number < layers; ++number) {
     alarm(300);
     Random random(seed, number);
-    check_convolution(&random);
+    check_layer(&random);
   }
   printf("%d layers\n", static_cast<int>(layers));
   return 0;

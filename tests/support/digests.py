@@ -17,10 +17,10 @@ import numpy as np
 from operators import BY_NAME, OPERATORS
 
 import gluon_roi
-from gluon_roi.inference import winograd
-from testing.inference_operators import winograd_convolution
+from gluon_roi.inference import deformable, gemm, winograd
+from testing.inference_operators import function_for, winograd_convolution
 
-from .deformed import CALLS, every_half
+from .deformed import CALLS, Sampled, every_half
 from .layers import geometry, numbers, run
 from .overlapped import CALLS as OVERLAPPED
 from .suppressed import CALLS as SUPPRESSED
@@ -151,7 +151,7 @@ def of_products() -> dict[str, str]:
 
     Sizes leave a remainder of tiles, cells, channels and outputs.
     """
-    return {**_winograd(), **_convolutions()}
+    return {**_winograd(), **_convolutions(), **_deformable_convolutions()}
 
 
 def _winograd() -> dict[str, str]:
@@ -198,4 +198,22 @@ def _convolutions() -> dict[str, str]:
                 out = run(data, weight, numbers(2, outputs), residual, act_type="relu", **shape)
             key = f"{data.shape} to {outputs}, {shape}, residual {with_residual}"
             digests[key] = _digest(mx.nd.array(out))
+    return digests
+
+
+def _deformable_convolutions() -> dict[str, str]:
+    digests = {}
+    for outputs, channels, size, groups in [
+        (70, 60, (38, 50), 1),
+        (31, 20, (75, 101), 1),
+        (500, 132, (7, 7), 11),
+    ]:
+        parameters = {"kernel": 3, "pad": 1, "num_deformable_group": groups}
+        sampled = Sampled(channels, size, parameters, True)
+        weight = gemm.pack_weights(numbers(1, outputs, channels, 3, 3))
+        given = [*sampled.arrays("float32"), weight, numbers(2, outputs)]
+        inputs = [mx.nd.array(array, ctx=mx.cpu()) for array in given]
+        function = function_for(deformable.OPERATOR, inputs[0])
+        out = function(*inputs, num_filter=outputs, mask=True, act_type="relu", **parameters)
+        digests[f"deformable: {channels} of {size} to {outputs}"] = _digest(out)
     return digests
