@@ -18,6 +18,7 @@ from .fusion import fuse
 from .gemm_layers import use_gemm
 from .graph import InferenceGraph
 from .max_pooling import use_max_pooling
+from .memory import return_freed_memory
 from .narrow import join_narrow_convolutions
 from .progress import with_progress
 from .sums import use_elementwise_sums
@@ -83,7 +84,10 @@ def convert(
     shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}
     types = {name: value.dtype for name, value in inputs.items() if hasattr(value, "dtype")}
     graph = InferenceGraph(symbol, parameters, shapes, types)
-    changes = {step.what: step.change(graph) for step in with_progress(passes)}
+    changes = {}
+    for step in with_progress(passes):
+        changes[step.what] = step.change(graph)
+        return_freed_memory()
     converted = graph.symbol()
     converted, arrays, fused = fuse(converted, graph.used_parameters(converted))
     changes.update(fused)

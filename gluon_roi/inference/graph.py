@@ -17,6 +17,7 @@ from ..bridge.symbol_json import text as text_of_file
 from ..files import sentence
 from ..weights import copy_weights, values_of
 from .constants import is_deterministic
+from .memory import return_freed_memory
 
 
 class Use(NamedTuple):
@@ -28,6 +29,8 @@ class Use(NamedTuple):
 
 #: Operators that add arrays of equal shapes and types.
 SUMS = ("elemwise_add", "add_n")
+#: Numbers of parameters whose memory is returned as soon as nothing reads them.
+_LARGE = 1 << 18
 #: In lists of uses: an output of the symbol.
 OUTPUT = Use(-1, 0)
 
@@ -206,7 +209,11 @@ class InferenceGraph(Nodes):
         self.redirect({old: new})
         self.heads = [new if head == old else head for head in self.heads]
         names = {self.nodes[number]["name"] for number in self.needed()}
-        self.parameters = {name: self.parameters[name] for name in self.parameters if name in names}
+        unread = [self.parameters.pop(name) for name in self.parameters.keys() - names]
+        size = sum(array.size for array in unread)
+        del unread
+        if size > _LARGE:
+            return_freed_memory()
 
     def _unused(self, name: str) -> str:
         """The name, or with a number behind it if a node has it."""

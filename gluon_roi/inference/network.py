@@ -23,6 +23,7 @@ from mxnet import gluon
 from ..weights import values_of
 from .compiled import CompiledGraph
 from .convert import Converted, convert
+from .memory import return_freed_memory
 
 #: Methods of a parameter after which it may have another value: `data` returns the array itself.
 _READERS_AND_WRITERS = ("data", "list_data", "set_data", "_init_impl", "cast")
@@ -57,6 +58,7 @@ def use_converted(
     restore_original(network)
     # Free the maps and outputs of the last call. Gluon compiles the graph again if needed.
     network._cached_op = None
+    return_freed_memory()
     calls = ConvertedCall(network, _Options(winograd, static_alloc, static_shape))
     changes = calls.convert(*inputs)
     network._call_cached_op = calls
