@@ -118,7 +118,8 @@ def test_ways_to_call(dtype):
     """Blocks, symbols, arrays of mx.np, and each form of rois give the same bytes and gradients."""
     boxes = np.array([[1, 2, 9, 8], [0, 0, 17, 12], [-3, -3, 5, 5], [8, 2, 12, 9]], "float32")
     rois = np.hstack([[[0], [0], [1], [1]], boxes]).astype("float32")
-    data, given = feature_map(5, dtype), {"pooled_size": (2, 3), "spatial_scale": 0.5}
+    data = feature_map(5, dtype)
+    given: dict[str, Any] = {"pooled_size": (2, 3), "spatial_scale": 0.5}
     out, d_data, d_rois = run(data, rois, **given)
     given = {**given, "mode": "max", "rois_grad": True}
     slope = mx.nd.array(np.random.RandomState(1).randn(*out.shape), dtype=dtype)
