@@ -74,17 +74,17 @@ class Nodes:
         """
         order: list[int] = []
         seen: set[int] = set()
-        pending = [(entry.node, False) for entry in reversed(self.heads)]
+        pending = [entry.node for entry in reversed(self.heads)]
         while pending:
-            index, is_done = pending.pop()
-            if is_done:
-                order.append(index)
+            index = pending.pop()
+            if index < 0:  # ~ of a node whose inputs are in order
+                order.append(~index)
             elif index not in seen:
                 seen.add(index)
                 node = self.nodes[index]
                 read = [*(entry.node for entry in node["inputs"]), *node.get("control_deps", ())]
-                pending.append((index, True))
-                pending += [(index, False) for index in reversed(read)]
+                pending.append(~index)
+                pending += [one for one in reversed(read) if one not in seen]
         return order
 
     def content(self) -> dict:

@@ -80,8 +80,7 @@ def _replace(graph: InferenceGraph, reach: int) -> int:
             last = NodeEntry(use.node, 0)
             reader = graph.nodes[use.node]
             cells = graph.node(reader["op"], reader["name"], [cells], **reader.get("attrs", {}))
-        graph.replace(last, graph.node(OPERATOR, "", [cells], block_size=side), shapes)
-        uses = graph.uses()
+        uses = graph.replace(last, graph.node(OPERATOR, "", [cells], block_size=side), shapes)
         count += 1
     return count
 

@@ -51,8 +51,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             )
         layer["inputs"] = [layer["inputs"][0], *folded[key]]
         layer["attrs"] = {**layer.get("attrs", {}), "no_bias": "False"}
-        graph.replace(NodeEntry(number, 0), source)
-        uses = graph.uses()
+        uses = graph.replace(NodeEntry(number, 0), source)
         count += 1
     return count
 

@@ -59,8 +59,7 @@ def use_gemm(graph: InferenceGraph) -> int:
             **_attributes(graph, number, layer.operator),
             **epilogue.attributes,
         )
-        graph.replace(epilogue.last, new, types)
-        uses = graph.uses()
+        uses = graph.replace(epilogue.last, new, types)
         count += 1
     return count
 

@@ -195,12 +195,14 @@ class InferenceGraph(Nodes):
         self.nodes[entry.node]["attrs"] = {key: text(value) for key, value in attributes.items()}
         return entry
 
-    def replace(self, old: NodeEntry, new: NodeEntry, *known: dict[NodeEntry, Any]) -> None:
+    def replace(
+        self, old: NodeEntry, new: NodeEntry, *known: dict[NodeEntry, Any]
+    ) -> dict[NodeEntry, list[Use]]:
         """Replace an output wherever it is read, rename the new node, and drop unread parameters.
 
         The new node gets the old node's name, so that outputs of the symbol keep their names, and
         its shape or type in each dict of `known`, so that a pass can replace what reads it, too.
-        Parameters that nothing reads any more may have hundreds of MB.
+        Parameters that nothing reads any more may have hundreds of MB. Returns what `uses` does.
         """
         for values in known:
             if old in values:
@@ -208,12 +210,14 @@ class InferenceGraph(Nodes):
         self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
         self.redirect({old: new})
         self.heads = [new if head == old else head for head in self.heads]
-        names = {self.nodes[number]["name"] for number in self.needed()}
+        uses = self.uses()
+        names = {self.nodes[entry.node]["name"] for entry in uses}
         unread = [self.parameters.pop(name) for name in self.parameters.keys() - names]
         size = sum(array.size for array in unread)
         del unread
         if size > _LARGE:
             return_freed_memory()
+        return uses
 
     def _unused(self, name: str) -> str:
         """The name, or with a number behind it if a node has it."""

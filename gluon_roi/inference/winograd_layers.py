@@ -53,8 +53,7 @@ def use_winograd(graph: InferenceGraph) -> int:
             **attributes,
             **epilogue.attributes,
         )
-        graph.replace(epilogue.last, new, shapes, types)
-        uses = graph.uses()
+        uses = graph.replace(epilogue.last, new, shapes, types)
         count += 1
     return count
 
