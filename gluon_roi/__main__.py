@@ -15,7 +15,7 @@ import mxnet as mx
 import gluon_roi
 from gluon_roi import files, self_check, side_by_side
 from gluon_roi.inference.model_files import convert_symbol
-from gluon_roi.onnx.torch_program import onnx_file
+from gluon_roi.onnx.torch_program import onnx_or_program
 from gluon_roi.replacement import Replacement, replacing, through_links
 from gluon_roi.switch import functions, models, programs
 
@@ -140,7 +140,7 @@ def _switch_for_inference(
         raise ValueError(f"switch: --out-params: expected another file than OUT, got {out}")
     source = files.read_symbol("switch: IN", model)
     values = files.read_parameters("switch: --params", params)
-    switched = models.switch_for_inference(source, bad_index, rois_only)
+    switched = models.switch_file(source, bad_index, rois_only)
     converted = convert_symbol(switched, values, shapes, winograd)
     with Replacement() as replacement:
         failure = f"switch: --out-params: the parameters cannot be written to {out}"
@@ -197,7 +197,7 @@ def _export(
         given = files.read_arrays("export: --verify-inputs", verify_inputs)
     shapes = _by_name("export: --shape", shape)
     cuts = _by_name("export: --inputs", inputs)
-    with onnx_file(file, {**shapes, **cuts}) as path:
+    with onnx_or_program(file, {**shapes, **cuts}) as path:
         gluon_roi.onnx.export(
             files.read_symbol("export: SYMBOL", model),
             shapes,

@@ -84,7 +84,10 @@ def load(path: Path) -> onnx.ModelProto:
 
 
 class _Tracer(torch.fx.Tracer):
-    """With this, PyTorch reads a pickled module: it calls the functions of operators, no others."""
+    """The tracer with which PyTorch rebuilds a pickled module.
+
+    It records a call of an operator's function as one node, instead of tracing into it.
+    """
 
     def __init__(self) -> None:
         functions = [sizes.shape, sizes.numbers, sizes.tensor, *sizes.OPERATORS.values()]

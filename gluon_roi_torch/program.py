@@ -41,14 +41,16 @@ def to_program(
     ValueError
         The shapes are not those of the inputs, or an axis cannot stay dynamic; the message has the
         reason of PyTorch.
+    FileNotFoundError, NotImplementedError
+        As for ``to_torch``.
     """
     model = load(Path(path))
     inputs = model.graph.input
     given: Sequence[Any] = [None] * len(inputs) if shapes is None else shapes
     if len(given) != len(inputs):
         raise ValueError(
-            f"onnx.to_torch: shapes: expected a shape for each of {len(inputs)} inputs, got "
-            f"{len(given)}"
+            f"gluon_roi_torch.to_program: shapes: expected a shape for each of {len(inputs)} "
+            f"inputs, got {len(given)}"
         )
     arrays = tuple(_example(entry, shape) for entry, shape in zip(inputs, given))
     free = tuple(
@@ -61,8 +63,8 @@ def to_program(
     except (torch._dynamo.exc.UserError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:500]
         raise ValueError(
-            f"onnx.to_torch: path: {path} has no program of torch.export for any size of its "
-            f"dynamic axes: {reason}"
+            f"gluon_roi_torch.to_program: path: {path} has no program of torch.export for any size "
+            f"of its dynamic axes: {reason}"
         ) from error
     return program
 
@@ -83,7 +85,8 @@ def _example(entry: onnx.ValueInfoProto, shape: Sequence[int] | None) -> torch.T
     if not fits:
         text = ", ".join("any" if size is None else str(size) for size in expected)
         raise ValueError(
-            f"onnx.to_torch: shapes: input {entry.name}: expected ({text}), got {shape}"
+            f"gluon_roi_torch.to_program: shapes: input {entry.name}: expected ({text}), "
+            f"got {shape}"
         )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
     return torch.tensor(np.zeros(sizes, dtype))

@@ -27,13 +27,13 @@ _numbers = itertools.count()
 _SAME_SHAPE = (ctypes.c_int64 * 1)(-2)
 
 #: The attribute of a node with one more input, its last, for MXNet's shape inference.
-RANKS = "__gluon_roi_ranks__"
+RANK_INPUT = "__gluon_roi_ranks__"
 #: The rank of that input. MXNet sums the ranks of a node's inputs to get the size of a buffer,
 #: where an unknown rank counts as -1, and ends with std::bad_alloc if the sum is negative. It then
 #: writes one number too many for each unknown rank. With 6, they stay inside of what malloc rounds
 #: the buffer up to, for two unknown ranks (24 bytes for 4 numbers), and for one and a known rank of
 #: 2, 3 or 4.
-_RANKS = 6
+_RANK_OF_INPUT = 6
 
 # MXNet's functions without the wrappers of AMP.
 _zeros = function_of("_zeros_without_dtype", _make_symbol_function)
@@ -60,12 +60,12 @@ def guarded_array(array: mx.nd.NDArray) -> mx.nd.NDArray:
     return mx.nd.NDArray(handle)
 
 
-def ranks(name: str) -> mx.sym.Symbol | None:
+def rank_input(name: str) -> mx.sym.Symbol | None:
     """An input of a known rank, for a node whose other inputs may all have unknown ranks.
 
     None in the body of a loop, where a node without inputs has no shape.
     """
-    zeros = _zeros_with_dtype(name=name, shape=(1,) * _RANKS, dtype="float32")
+    zeros = _zeros_with_dtype(name=name, shape=(1,) * _RANK_OF_INPUT, dtype="float32")
     return None if zeros.attr("__subgraph_name__") is not None else zeros
 
 
@@ -100,7 +100,7 @@ def _minus_zero(symbol: mx.sym.Symbol, zero: mx.sym.Symbol, name: str) -> mx.sym
 
 
 def guarded_symbol(
-    role: str, symbol: mx.sym.Symbol, name: str, rank: int, has_gradient: bool, in_block: bool
+    role: str, symbol: mx.sym.Symbol, name: str, rank: int, has_gradient: bool, in_network: bool
 ) -> mx.sym.Symbol:
     """Insert a guard before an operator's input such that MXNet cannot merge it with another guard.
 
@@ -134,7 +134,7 @@ def guarded_symbol(
     rank : int
         The rank of the input if MXNet's shape inference needs it, otherwise 0. The cost in an
         executor is small; a network with boolean_mask, cond or while_loop cannot do it.
-    in_block : bool
+    in_network : bool
         Whether the guard is part of a Gluon network.
     """
     if rank:
@@ -145,7 +145,7 @@ def guarded_symbol(
         # A map of a single variable, usually the network's input, is the same map in each copy.
         # With these axes the mask of Dropout has one element.
         return mx.sym.Dropout(symbol, p=0, axes=(0, 1, 2, 3), name=name)
-    if role != "maps" and has_gradient and in_block:
+    if role != "maps" and has_gradient and in_network:
         # RoIs or offsets with a gradient; a network knows their dtype.
         return mx.sym.Dropout(symbol, p=0, axes=(0,), name=name)
     if role != "maps" and has_gradient:

@@ -109,10 +109,10 @@ class Nodes:
         """A symbol whose outputs are the first outputs of all needed nodes, and their entries."""
         needed, content = self.needed(), self.content()
         content["heads"] = [[number, 0, 0] for number in range(len(needed))]
-        return mx.sym.load_json(text(content)), [NodeEntry(old, 0) for old in needed]
+        return mx.sym.load_json(symbol_text(content)), [NodeEntry(old, 0) for old in needed]
 
 
-def text(content: dict) -> str:
+def symbol_text(content: dict) -> str:
     """The text of a symbol file. MXNet supports no escapes except \\, \", \\n, \\r and \\t."""
     return re.sub(
         r"\\(u....|.)",

@@ -9,7 +9,7 @@ import mxnet as mx
 
 from ..library import Declared
 from .arguments import attributes, is_true
-from .guard import RANKS, guarded_symbol, ranks
+from .guard import RANK_INPUT, guarded_symbol, rank_input
 from .symbol_json import is_dynamic, symbol_content
 
 
@@ -44,8 +44,8 @@ def call_symbols(
     # MXNet 1.9.1 crashes before a custom operator's shape inference if too few ranks are known.
     # With two inputs, one known rank is enough. In a Gluon network the shapes of all inputs are
     # known before others are inferred.
-    in_block = inside_a_block()
-    needs_ranks = len(inputs) > 2 and not in_block
+    in_network = inside_a_block()
+    needs_ranks = len(inputs) > 2 and not in_network
     if needs_ranks:
         needs_ranks = not is_dynamic(symbol_content(mx.sym.Group(list(inputs.values()))))
     without_gradient = _without_gradient(operator, parameters)
@@ -65,14 +65,14 @@ def call_symbols(
                 f"{node}_{key}",
                 rank if needs_ranks and not is_variable and declared.role != "counts" else 0,
                 declared.name not in without_gradient,
-                in_block,
+                in_network,
             )
         )
-    if not has_rank and not in_block:
-        source = ranks(f"{node}_ranks")
+    if not has_rank and not in_network:
+        source = rank_input(f"{node}_ranks")
         if source is not None:
             guarded.append(source)
-            attr = {**(attr or {}), RANKS: "True"}
+            attr = {**(attr or {}), RANK_INPUT: "True"}
     function = getattr(mx.sym._internal, f"_gluon_roi_{operator.name}")
     return function(*guarded, name=node, attr=attr, **attributes(operator, inputs, parameters))
 

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple, Sequence
 import mxnet as mx
 
 from ..bridge.symbol_json import Nodes, is_dynamic, symbol_content
-from .fusion import FUSED
+from .fusion import FUSED_PREFIX
 
 #: The most memory that the compiled graphs of a network keep; that of the last call may take more.
-#: Graphs are forgotten for it, the least recently used ones first. To compile one takes no longer
-#: than a call with no flags does, which lays out all weights, so this can be small.
+#: Beyond it graphs are forgotten, the least recently used ones first. Compiling one anew takes
+#: about as long as a call without static_alloc, which lays out all weights too; so little is lost
+#: if a graph is forgotten, and the limit can be small.
 MAX_BYTES = 256 * 2**20
 
 
-class _Compiled(NamedTuple):
+class _CompiledGraph(NamedTuple):
     """A graph that is compiled for the shapes of its inputs, and its bytes of memory."""
 
     shapes: tuple[tuple[int, ...], ...]
@@ -25,8 +26,10 @@ class _Compiled(NamedTuple):
     bytes: int
 
 
-class CompiledGraph:
-    """A graph with the arrays of its parameters, to call with its inputs.
+class CompiledGraphs:
+    """The compiled graphs of a converted graph, to call with its inputs.
+
+    There is one for each set of shapes and each thread that calls at the same time.
 
     A CachedOp with static_alloc and static_shape keeps the memory of all maps, and the weights of
     layers as oneDNN lays them out, from call to call, but for one set of shapes: it would lay them
@@ -57,7 +60,7 @@ class CompiledGraph:
         self._static_shape = static_shape and self._static_alloc
         self._flags: list[tuple[str, Any]] = []
         #: From the least to the most recently used one.
-        self._idle: list[_Compiled] = []
+        self._idle: list[_CompiledGraph] = []
 
     def __call__(
         self, given: Sequence[mx.nd.NDArray], flags: list[tuple[str, Any]], hook: Any = None
@@ -73,7 +76,7 @@ class CompiledGraph:
         self._idle.append(compiled)
         return [outputs] if isinstance(outputs, mx.nd.NDArray) else outputs
 
-    def _take(self, shapes: tuple) -> _Compiled | None:
+    def _take(self, shapes: tuple) -> _CompiledGraph | None:
         for compiled in reversed(list(self._idle)):
             if compiled.shapes == shapes:
                 try:
@@ -83,7 +86,7 @@ class CompiledGraph:
                 return compiled
         return None
 
-    def _compile(self, shapes: tuple) -> _Compiled:
+    def _compile(self, shapes: tuple) -> _CompiledGraph:
         """Compile the graph for shapes, and forget what is too much then."""
         indices = range(len(self._inputs))
         flags = {
@@ -96,7 +99,7 @@ class CompiledGraph:
         size = self._bytes(shapes) if shapes else 0
         while self._idle and size + sum(one.bytes for one in self._idle) > MAX_BYTES:
             del self._idle[:1]
-        return _Compiled(shapes, mx.nd.CachedOp(self._symbol, list(flags.items())), size)
+        return _CompiledGraph(shapes, mx.nd.CachedOp(self._symbol, list(flags.items())), size)
 
     def _bytes(self, shapes: tuple) -> int:
         """About the memory that a CachedOp keeps for inputs of these shapes: maps, weights."""
@@ -108,7 +111,7 @@ class CompiledGraph:
         weights = {
             graph.nodes[entry.node]["name"]
             for node in graph.nodes
-            if node["op"].startswith(FUSED)
+            if node["op"].startswith(FUSED_PREFIX)
             for entry in node["inputs"]
             if graph.nodes[entry.node]["op"] == "null"
         }
@@ -123,7 +126,7 @@ def _can_be_static(content: dict) -> bool:
     call to call.
     """
     has_body = any(
-        "subgraphs" in node and not node["op"].startswith(FUSED) for node in content["nodes"]
+        "subgraphs" in node and not node["op"].startswith(FUSED_PREFIX) for node in content["nodes"]
     )
     is_custom = any(node["op"] == "Custom" for node in content["nodes"])
     return not (has_body or is_custom or is_dynamic(content))

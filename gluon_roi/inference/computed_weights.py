@@ -7,7 +7,7 @@ import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layers import FUSED_LAYERS
+from .layers import FUSABLE_LAYERS
 
 
 def compute_weights(graph: InferenceGraph) -> int:
@@ -19,7 +19,7 @@ def compute_weights(graph: InferenceGraph) -> int:
     made: dict[NodeEntry, NodeEntry] = {}
     for number in graph.needed():
         node = graph.nodes[number]
-        if node["op"] not in FUSED_LAYERS:
+        if node["op"] not in FUSABLE_LAYERS:
             continue
         for entry in node["inputs"][1:]:
             source = graph.nodes[entry.node]

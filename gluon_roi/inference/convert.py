@@ -10,7 +10,7 @@ import mxnet as mx
 from ..bridge.arguments import NumpySymbol
 from .activations import use_activations
 from .computed_weights import compute_weights
-from .deconvolution import enlarge_by_winograd, replace_deconvolutions
+from .deconvolution import replace_deconvolutions, replace_for_winograd
 from .deformable import use_deformable_gemm
 from .doubles import multiply_instead_of_doubling
 from .fold_batch_norm import fold_batch_norms
@@ -40,7 +40,7 @@ PASSES = (
     Pass(use_activations, "sigmoid as Activation"),
     Pass(fold_batch_norms, "BatchNorm folded into weights"),
     Pass(replace_deconvolutions, "Deconvolutions as 1 x 1 convolutions"),
-    Pass(enlarge_by_winograd, "Deconvolutions as 3 x 3 convolutions by Winograd's algorithm"),
+    Pass(replace_for_winograd, "Deconvolutions as 3 x 3 convolutions by Winograd's algorithm"),
     Pass(use_winograd, "3 x 3 convolutions by Winograd's algorithm"),
     Pass(join_narrow_convolutions, "convolutions of one map joined"),
     Pass(use_deformable_gemm, "deformable convolutions without a map of samples"),
@@ -50,7 +50,7 @@ PASSES = (
     Pass(compute_weights, "weights computed in advance"),
 )
 #: Those that need the memory of Winograd's weights.
-_OF_WINOGRAD = (enlarge_by_winograd, use_winograd)
+_OF_WINOGRAD = (replace_for_winograd, use_winograd)
 
 
 class Converted(NamedTuple):

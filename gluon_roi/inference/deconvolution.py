@@ -33,7 +33,7 @@ def replace_deconvolutions(graph: InferenceGraph) -> int:
     return _replace(graph, reach=0)
 
 
-def enlarge_by_winograd(graph: InferenceGraph) -> int:
+def replace_for_winograd(graph: InferenceGraph) -> int:
     """Replace Deconvolutions by 3 x 3 convolutions where Winograd's algorithm pays.
 
     Such as those of stride 2 with kernels of 4 x 4 and pad 1, of which each cell of the output
@@ -108,7 +108,8 @@ def _place(element: int, side: int, pad: int) -> tuple[int, int]:
 def _reach(graph: InferenceGraph, number: int) -> int | None:
     """How far the cells are that a tile of a Deconvolution reads.
 
-    None if its output is not as many times as large as its stride, in both axes alike.
+    None if the output is not exactly `stride` times as large as the input, or if the two axes
+    differ.
     """
     kernel, stride = graph.sizes(number, "kernel"), pair(graph, number, "stride", 1)
     pad, adj = pair(graph, number, "pad", 0), pair(graph, number, "adj", 0)

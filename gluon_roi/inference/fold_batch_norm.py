@@ -8,7 +8,7 @@ import numpy as np
 from ..batch_norm import fold
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layers import FOLDED_LAYERS, bias_of
+from .layers import FOLDABLE_LAYERS, bias_of
 
 _EPSILON = "0.001"  # MXNet's default
 
@@ -31,7 +31,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
             continue  # its mean and variance are read
         source = node["inputs"][0]
         layer = graph.nodes[source.node]
-        if not graph.is_node(source, *FOLDED_LAYERS):
+        if not graph.is_node(source, *FOLDABLE_LAYERS):
             continue
         if len(uses[source]) != 1 or types.get(source) != np.float32:
             continue

@@ -12,13 +12,13 @@ from typing import Iterator, Mapping
 import mxnet as mx
 import numpy as np
 
-from ..bridge.symbol_json import NodeEntry, Nodes, symbol_content, text
+from ..bridge.symbol_json import NodeEntry, Nodes, symbol_content, symbol_text
 from ..files import sentence
-from .layers import FUSED_LAYERS
+from .layers import FUSABLE_LAYERS
 
 _BACKEND = "MKLDNN"
 #: How the names of the operators of fused layers begin.
-FUSED = "_sg_mkldnn_"
+FUSED_PREFIX = "_sg_mkldnn_"
 
 
 def fuse(
@@ -44,8 +44,8 @@ def fuse(
         fused,
         arrays,
         {
-            "nodes fused by MXNet": sum(op.startswith(FUSED) for op in operators),
-            "layers that MXNet did not fuse": sum(op in FUSED_LAYERS for op in operators),
+            "nodes fused by MXNet": sum(op.startswith(FUSED_PREFIX) for op in operators),
+            "layers that MXNet did not fuse": sum(op in FUSABLE_LAYERS for op in operators),
         },
     )
 
@@ -60,17 +60,17 @@ def _fused(
     _merge_variables(nodes)
     _restore_names(nodes, symbol)
     _restore_layers(nodes, parameters)
-    fused = mx.sym.load_json(text(nodes.content()))
+    fused = mx.sym.load_json(symbol_text(nodes.content()))
     return fused, {name: parameters[name] for name in fused.list_inputs() if name in parameters}
 
 
 def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     """An equal symbol in a form with which MXNet's fusion does not go wrong.
 
-    It forgets all but one reader of a convolution or a sum, the axis of a BatchNorm behind a
-    convolution, and outputs of the graph that are also read in it: an identity separates them. It
-    removes mere copies before, with the names of outputs, so the identity is BlockGrad. And it
-    confuses the inputs of sums whose second summand is a layer.
+    MXNet's fusion forgets all but one reader of a layer, the axis of a BatchNorm behind a layer,
+    and an output of the graph that a node also reads: an identity after each separates them. The
+    identity is BlockGrad, because MXNet removes _copy before, together with the names of outputs.
+    MXNet's fusion also confuses the inputs of a sum whose second summand alone is a layer.
     """
     nodes = Nodes(symbol_content(symbol))
     readers: collections.Counter = collections.Counter(nodes.heads)
@@ -85,7 +85,7 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
     for entry, count in readers.items():
         node = nodes.nodes[entry.node]
         is_output_and_input = entry in nodes.heads and entry in read_inside
-        is_unsafe_layer = node["op"] in FUSED_LAYERS and (count > 1 or entry in normalized)
+        is_unsafe_layer = node["op"] in FUSABLE_LAYERS and (count > 1 or entry in normalized)
         if is_unsafe_layer or is_output_and_input and node["op"] != "null":
             identity = nodes.add("BlockGrad", node["name"])
             nodes.redirect({entry: identity})
@@ -96,10 +96,12 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
         if node["op"] == "_copy" and NodeEntry(number, 0) in nodes.heads:
             node["op"] = "BlockGrad"
         if node["op"] == "elemwise_add":
-            are_layers = [nodes.nodes[entry.node]["op"] in FUSED_LAYERS for entry in node["inputs"]]
+            are_layers = [
+                nodes.nodes[entry.node]["op"] in FUSABLE_LAYERS for entry in node["inputs"]
+            ]
             if are_layers == [False, True]:
                 node["inputs"].reverse()
-    return mx.sym.load_json(text(nodes.content()))
+    return mx.sym.load_json(symbol_text(nodes.content()))
 
 
 def _merge_variables(nodes: Nodes) -> None:
@@ -118,7 +120,7 @@ def _restore_names(nodes: Nodes, symbol: mx.sym.Symbol) -> None:
     """Give fused nodes the names that the outputs of the symbol had; MXNet numbers them."""
     before = Nodes(symbol_content(symbol))
     for head, old in zip(nodes.heads, before.heads):
-        if nodes.nodes[head.node]["op"].startswith(FUSED):
+        if nodes.nodes[head.node]["op"].startswith(FUSED_PREFIX):
             nodes.nodes[head.node]["name"] = before.nodes[old.node]["name"]
 
 
@@ -137,7 +139,7 @@ def _restore_layers(nodes: Nodes, parameters: Mapping[str, mx.nd.NDArray]) -> No
 
     for number in nodes.needed():
         node = nodes.nodes[number]
-        if not node["op"].startswith(FUSED):
+        if not node["op"].startswith(FUSED_PREFIX):
             continue
         (content,) = node["subgraphs"]
         part = Nodes(content)
@@ -146,7 +148,7 @@ def _restore_layers(nodes: Nodes, parameters: Mapping[str, mx.nd.NDArray]) -> No
         weights = [
             given[entry]
             for inner in part.nodes
-            if inner["op"] in (*FUSED_LAYERS, "BatchNorm")
+            if inner["op"] in (*FUSABLE_LAYERS, "BatchNorm")
             for entry in inner["inputs"][1:]
         ]
         if not all(map(is_parameter, weights)):

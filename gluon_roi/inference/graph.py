@@ -12,11 +12,17 @@ import mxnet as mx
 import numpy as np
 
 from ..bridge.arguments import is_true, text
-from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, symbol_content, without_longs
-from ..bridge.symbol_json import text as text_of_file
+from ..bridge.symbol_json import (
+    NodeEntry,
+    Nodes,
+    is_dynamic,
+    symbol_content,
+    symbol_text,
+    without_longs,
+)
 from ..files import sentence
 from ..weights import copy_weights, values_of
-from .constants import is_deterministic
+from .deterministic import is_deterministic
 from .memory import return_freed_memory
 
 
@@ -115,7 +121,7 @@ class InferenceGraph(Nodes):
             is_constant = self._has_value(node) if node["op"] == "null" else is_deterministic(node)
             if not is_constant:
                 return None
-        symbol = mx.sym.load_json(text_of_file(part.content()))
+        symbol = mx.sym.load_json(symbol_text(part.content()))
         arrays = [copy_weights(self.parameters[name]) for name in symbol.list_inputs()]
         # A CachedOp needs an input, and gradients of all operators unless they are blocked. An
         # Executor would fuse the graph first, and fails on some.
@@ -229,7 +235,7 @@ class InferenceGraph(Nodes):
         return unused
 
     def symbol(self) -> mx.sym.Symbol:
-        return mx.sym.load_json(text_of_file(self.content()))
+        return mx.sym.load_json(symbol_text(self.content()))
 
     def used_parameters(self, symbol: mx.sym.Symbol) -> dict[str, mx.nd.NDArray]:
         """The values of the parameters that a symbol has."""

@@ -8,12 +8,12 @@ import numpy as np
 
 from .graph import InferenceGraph
 
-#: Layers that MXNet's fusion takes.
-FUSED_LAYERS = ("Convolution", "FullyConnected")
+#: Layers that MXNet's fusion can fuse with what follows.
+FUSABLE_LAYERS = ("Convolution", "FullyConnected")
 #: Whether this MXNet forgets the bias of a Deconvolution, see gluon_roi/switch/deconvolution.py.
 FORGETS_BIAS = mx.__version__ < "1.9"
 #: Layers into which BatchNorm is folded.
-FOLDED_LAYERS = FUSED_LAYERS if FORGETS_BIAS else (*FUSED_LAYERS, "Deconvolution")
+FOLDABLE_LAYERS = FUSABLE_LAYERS if FORGETS_BIAS else (*FUSABLE_LAYERS, "Deconvolution")
 
 
 def bias_of(graph: InferenceGraph, layer: int) -> np.ndarray | None:

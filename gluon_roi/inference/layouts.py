@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the layout of maps: MXNet's, or those of oneDNN, which MXNet's own convolutions have."""
+"""Chooses the layout of maps.
+
+The operators of this package need NCHW, called MXNet's layout. MXNet's own Convolution computes in
+the blocked layouts of oneDNN.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +75,8 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
         node, out = graph.nodes[number], NodeEntry(number, 0)
         if number in layers:
             data, weight = node["inputs"][:2]
-            layer, mxnets = _times(shapes[data], shapes[weight], shapes[out])
-            ours, theirs = ours + layer, theirs + mxnets
+            here, in_onednn = _times(shapes[data], shapes[weight], shapes[out])
+            ours, theirs = ours + here, theirs + in_onednn
             reads_any_layout = shapes[data][1] <= _FEW_CHANNELS
             changed = [] if reads_any_layout or data in in_onednns else [data]
         elif out in in_onednns:

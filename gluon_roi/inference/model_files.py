@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a symbol and its parameters, as files hold them."""
+"""`optimize(symbol, inference=True)`: checks and reads the parameters, around convert.convert.
+
+Their names may have the prefixes arg: and aux: of files.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from ..files import read_parameters
 from .convert import Converted, convert
 
 
-def parameters_of(params: Any, shapes: Any, inference: bool) -> dict[str, mx.nd.NDArray]:
-    """Check the arguments of optimize that belong to a symbol's conversion."""
+def checked_parameters(params: Any, shapes: Any, inference: bool) -> dict[str, mx.nd.NDArray]:
+    """The parameters of a symbol, read if given as a path; raises TypeError for wrong arguments."""
     if not inference:
         for name, value in (("params", params), ("shapes", shapes)):
             if value is not None:

@@ -6,7 +6,7 @@
 2. The graph that is converted for the context and the types of the inputs is looked up, or made
    from the network's own (`ConvertedCall._converted_for`).
 3. For the shapes of the inputs, a compiled graph that no other call uses is taken, or made
-   (`compiled.CompiledGraph`).
+   (`compiled.CompiledGraphs`).
 4. MXNet runs it, and the outputs get the structure of the network's outputs.
 """
 
@@ -21,7 +21,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from ..weights import values_of
-from .compiled import CompiledGraph
+from .compiled import CompiledGraphs
 from .convert import Converted, convert
 from .memory import return_freed_memory
 
@@ -130,7 +130,7 @@ class ConvertedCall:
         """The arrays of a call, and the graph that is converted for their context and types."""
         if self._must_compare:
             self._forget_changed_parameters()
-        flat, form = gluon.block._flatten(args, "input")
+        flat, structure = gluon.block._flatten(args, "input")
         given = [value for value in flat if value is not None]
         context = given[0].context
         check_context(context)
@@ -141,10 +141,10 @@ class ConvertedCall:
             network._cached_op = None  # _build_cache compiled the graph before the conversion
         converted = self._converted  # another thread that finds new values replaces it
         expected = network._in_format
-        if _without_last_nones(form) != _without_last_nones(expected):
+        if _without_last_nones(structure) != _without_last_nones(expected):
             raise ValueError(
                 f"{network.name} was converted by gluon_roi.optimize(..., inference=True) for "
-                f"arguments of the structure {expected}, got {form}; 0 is an array, -1 is None"
+                f"arguments of the structure {expected}, got {structure}; 0 is an array, -1 is None"
             )
         key = (context, *(value.dtype for value in given))
         graph = converted.get(key)
@@ -155,7 +155,8 @@ class ConvertedCall:
     def _forget_changed_parameters(self) -> None:
         """Drop the converted graphs if a parameter's value, dtype or context has changed.
 
-        Code that has read a parameter may have changed its array in place.
+        Code that has read a parameter since the last comparison may have changed its array in
+        place. A later write into that array goes unnoticed.
         """
         self._must_compare = False  # before the values are read: another thread may change them
         parameters = self._network.collect_params()
@@ -196,7 +197,7 @@ class _ConvertedGraph:
             symbol, parameters, dict(zip(names, given)), options.winograd
         )
         self.changes = converted.changes
-        self.compiled = CompiledGraph(
+        self.compiled = CompiledGraphs(
             converted.symbol,
             [
                 names.index(name)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .forms import BROADCASTING_SUMS, forms
 from .graph import InferenceGraph
+from .symbolic_shapes import BROADCASTING_SUMS, symbolic_shapes
 
 
 def use_elementwise_sums(graph: InferenceGraph) -> int:
@@ -14,7 +14,7 @@ def use_elementwise_sums(graph: InferenceGraph) -> int:
     of one call are equal: a map of positions (1, C, H, W), for instance, is as large as the other
     map only in a batch of 1.
     """
-    known = forms(graph)
+    known = symbolic_shapes(graph)
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]

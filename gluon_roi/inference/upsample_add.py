@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ..bridge.symbol_json import NodeEntry
-from .forms import forms
 from .graph import SUMS, InferenceGraph
+from .symbolic_shapes import symbolic_shapes
 
 #: The operator's name in MXNet and in symbol files.
 OPERATOR = "_gluon_roi_UpsampleAdd"
@@ -13,7 +13,7 @@ OPERATOR = "_gluon_roi_UpsampleAdd"
 
 def join_upsampling_and_sum(graph: InferenceGraph) -> int:
     """Replace UpSampling by 2, slice_like and the sum with the larger map; return how many."""
-    known, uses = forms(graph), graph.uses()
+    known, uses = symbolic_shapes(graph), graph.uses()
     count = 0
     for number in graph.needed():
         node = graph.nodes[number]

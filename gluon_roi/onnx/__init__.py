@@ -8,8 +8,6 @@ from typing import Any, Sequence
 from ..files import check_other_file, target
 from .metadata import detector_metadata
 
-OPSET = 16
-
 __all__ = ["detector_metadata", "export", "to_torch"]
 
 
@@ -31,9 +29,9 @@ def export(
 
     The file holds the model for inference, as outside of ``autograd.record``; guards, ``BlockGrad``
     and ``Dropout`` are removed. A rule for each operator translates its nodes, and raises an error
-    for attributes that it does not support. Finally the file is checked by onnx, and the shape and
-    dtype of every tensor are compared with MXNet's. docs/onnx_operators.md describes the
-    translations and their accuracy.
+    for attributes that it does not support. Before the file is written, onnx checks the model, and,
+    without dynamic axes, the shapes and dtypes of the tensors between nodes are compared with
+    MXNet's. docs/onnx_operators.md describes the translations and their accuracy.
 
     Parameters
     ----------
@@ -82,9 +80,10 @@ def export(
         name, whose sizes along dynamic axes may be others than in `input_shapes`. True draws them:
         boxes of RoI operators on the map, sizes of images for proposals, and otherwise normal
         values; and it draws them again with another size of each dynamic axis that MXNet accepts.
-        Floats may differ by 1e-4 of the largest number of an output (float16: 1e-2). Where
-        rounding can change the order of detections, 95 % of them are found again, in any order;
-        their masks may differ by 1e-3, because they are pooled from boxes that rounding has moved.
+        Floats may differ by 1e-4 of the largest number of an output, or of 1 if that is larger
+        (float16: 1e-2). If the model sorts or suppresses anywhere, 95 % of the rows of an output
+        have to be found again, in any order; masks may differ by 1e-3 then, because they are
+        pooled from boxes that rounding has moved.
     fold : bool, default True
         Whether batch normalisation becomes part of the convolution, deconvolution or dense layer
         before it. False keeps a ``BatchNormalization`` for each one, and every weight as it is in
@@ -98,8 +97,9 @@ def export(
     ValueError
         An argument does not match the model.
     RuntimeError
-        The outputs of the model are not MXNet's, for `verify`; the message names the first node
-        whose output differs.
+        onnx rejects the model, or infers other shapes or dtypes than MXNet. With `verify`:
+        onnxruntime does not run the model, or an output is not MXNet's; then the message names the
+        first node whose output differs, if one does.
     NotImplementedError
         A node, or its attributes and types, cannot be translated; the message names the node.
         Python code (``Custom``) cannot be translated: cut the model there.
@@ -135,7 +135,7 @@ def export(
     texts = metadata_of(model, metadata)
     source = source_of(model, input_shapes, params, input_types, dynamic, inputs, outputs)
     names = output_names_of(model, output_names, source.symbol, outputs)
-    export_model(OPSET, file, source, names, texts, verify, fold)
+    export_model(file, source, names, texts, verify, fold)
 
 
 def to_torch(path: Any) -> Any:

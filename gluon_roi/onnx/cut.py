@@ -9,7 +9,7 @@ from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 
-from ..bridge.symbol_json import NodeEntry, Nodes, parse_symbol, symbol_content, text
+from ..bridge.symbol_json import NodeEntry, Nodes, parse_symbol, symbol_content, symbol_text
 from ..files import check_outputs
 from .rules.layers import LOSSES
 
@@ -93,7 +93,7 @@ def cut(model: Any, inputs: Sequence[str], outputs: Sequence[str] | None) -> Any
     _refuse_python(nodes)
     if outputs is None and not inputs and not has_new_labels:
         return model
-    return text(nodes.content())
+    return symbol_text(nodes.content())
 
 
 def _nodes(model: Any) -> _Nodes:

@@ -15,13 +15,15 @@ from onnx import helper, numpy_helper
 
 from ..bridge.symbol_json import without_longs
 
+OPSET = 16  # the version of ONNX's operators
 PRODUCER = "gluon_roi"  # the name of this package in the files that it writes
 #: Attributes that any node may have and that have no effect in ONNX.
-_IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "momentum", "rois_grad"}
+_IRRELEVANT = {"workspace", "cudnn_off", "cudnn_tune", "num_args", "rois_grad"}
 END = int(np.iinfo(np.int64).max)  # of an axis, for Slice
-#: Larger constants, in bytes, are weights, without whose values onnx infers shapes. Smaller ones
-#: may be shapes and axes, of up to 128 numbers of int64, whose values the inference needs.
-_WEIGHT = 1024
+#: Constants of more bytes are kept out of the ModelProto until it is saved, and onnx infers shapes
+#: without their values. Smaller ones may be shapes and axes, of up to 128 numbers of int64, whose
+#: values the inference needs. gluon_roi_torch/convert.py has the same limit.
+_INLINE_BYTES = 1024
 #: The dtypes of tensors by their names in ONNX's schemas.
 _NUMBERS = {f"tensor({name.lower()})": number for name, number in onnx.TensorProto.DataType.items()}
 #: Operators whose output dtype does not depend on the dtype of the inputs.
@@ -36,9 +38,9 @@ def onnx_type(dtype: Any) -> int:
 
 
 @functools.lru_cache(maxsize=None)
-def _accepted_types(opset: int, op: str, number: int) -> list[set[int]]:
+def _accepted_types(op: str, number: int) -> list[set[int]]:
     """The dtypes that an operator accepts for each of `number` inputs."""
-    inputs = onnx.defs.get_schema(op, opset).inputs
+    inputs = onnx.defs.get_schema(op, OPSET).inputs
     of_each = [inputs[min(place, len(inputs) - 1)].types for place in range(number)]
     return [{_NUMBERS[name] for name in names if name in _NUMBERS} for names in of_each]
 
@@ -176,8 +178,7 @@ class OnnxGraph:
     becomes a constant), or None for an optional input that is not given.
     """
 
-    def __init__(self, opset: int) -> None:
-        self.opset = opset  # the version of ONNX's operators
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self._node = Node("", "", {}, [], [])  # the node that is being translated
@@ -222,7 +223,7 @@ class OnnxGraph:
 
     def constant_for(self, name: str, value: np.ndarray) -> str:
         """The name of a constant that replaces a tensor; a weight keeps the tensor's name."""
-        if value.nbytes <= _WEIGHT:
+        if value.nbytes <= _INLINE_BYTES:
             return self.constant(value).name
         self.constants[name] = value
         return name
@@ -234,7 +235,7 @@ class OnnxGraph:
             for value in inputs
         ]
         names = ["" if tensor is None else tensor.name for tensor in tensors]
-        for tensor, accepted in zip(tensors, _accepted_types(self.opset, op, len(tensors))):
+        for tensor, accepted in zip(tensors, _accepted_types(op, len(tensors))):
             if tensor is not None and onnx_type(tensor.dtype) not in accepted:
                 raise self._node.refusal(f"{tensor.dtype} data have no translation")
         made = [self.unique(f"{self._node.name}/{op}") for _ in range(outputs)]
@@ -263,7 +264,7 @@ class OnnxGraph:
     def model(
         self, inputs: Sequence, outputs: Sequence
     ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """A model without its weights, and the weights.
+        """A model without its large constants, and these; nodes that no output needs are removed.
 
         Parameters
         ----------
@@ -277,11 +278,11 @@ class OnnxGraph:
         ]
         needed = self.prune(tensor for (tensor, _), *_ in outputs)
         constants = {name: value for name, value in self.constants.items() if name in needed}
-        weights = {name: value for name, value in constants.items() if value.nbytes > _WEIGHT}
+        large = {name: value for name, value in constants.items() if value.nbytes > _INLINE_BYTES}
         tensors = [
             numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
             for name, value in constants.items()
-            if name not in weights
+            if name not in large
         ]
         graph = helper.make_graph(
             self.nodes + ends,
@@ -293,10 +294,10 @@ class OnnxGraph:
         model = helper.make_model(
             graph,
             producer_name=PRODUCER,
-            opset_imports=[helper.make_opsetid("", self.opset)],
+            opset_imports=[helper.make_opsetid("", OPSET)],
         )
         model.ir_version = 8  # the version of opset 16; older runtimes reject newer versions
-        return model, weights
+        return model, large
 
 
 class Node:
@@ -342,7 +343,11 @@ class Node:
         return len(self.shapes[0])
 
     def static_size(self, axis: int, place: int = 0) -> int:
-        """The size of an axis of an input as a number; reject the node if it is dynamic."""
+        """The size of an axis of an input as a number; reject the node if it is dynamic.
+
+        A size that no trial changes is static here. (NodeOutput.static_shape is more careful where
+        a dynamic axis has no other size in any trial.)
+        """
         return self._static_size(
             self.trials[place], axis, "data" if place == 0 else f"input {place}"
         )

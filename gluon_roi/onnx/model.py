@@ -14,15 +14,15 @@ import onnx
 
 from ..bridge.symbol_json import symbol_content
 from . import roi, rules, verification  # noqa: F401  (roi and rules register rules)
-from .dynamic_sizes import CREATIONS, creation_sizes, creations_last
+from .creation_sizes import CREATIONS, creation_sizes, creations_last
 from .file import save
+from .float64_support import warn_of_missing_float64_kernels
 from .graph import Node, OnnxGraph, Tensor, onnx_type
-from .kernels import warn_of_missing_kernels
 from .metadata import CONSTANTS, gluon_constants
 from .passes import simplify
 from .passes.types import tensor_types
 from .registry import RULES
-from .shape_inference import Entry, Source, infer
+from .shape_inference import NodeOutput, Source, infer
 
 
 class _Translation(NamedTuple):
@@ -35,11 +35,10 @@ class _Translation(NamedTuple):
     inputs: list
     outputs: list
     nodes: list[dict]
-    entries: dict[tuple[int, int], Entry]
+    entries: dict[tuple[int, int], NodeOutput]
 
 
 def export_model(
-    opset: int,
     file: Path,
     source: Source,
     names: list[str],
@@ -51,26 +50,27 @@ def export_model(
 
     `names` are the names of its outputs; `verify` and `fold` are as for `export`.
     """
-    translation = _translate(opset, source, names)
+    translation = _translate(source, names)
     graph, inputs, outputs, _, entries = translation
+    # With dynamic axes MXNet's shapes are those of one example, so nothing is compared.
     translated = [] if any(source.dynamic.values()) else [e for e in entries.values() if e.tensor]
     expected = {entry.tensor.name: entry for entry in translated}
     inferred = _check_model(*graph.model(inputs, outputs), expected)
     fixed = gluon_constants(source.symbol)
     simple = simplify(graph, outputs, tensor_types(inferred), fold, {*source.arrays} - fixed)
-    model, weights = graph.model(inputs, simple)
-    stored = [*weights, *(tensor.name for tensor in model.graph.initializer)]
+    model, large = graph.model(inputs, simple)
+    stored = [*large, *(tensor.name for tensor in model.graph.initializer)]
     constants = sorted(fixed.intersection(stored))
     if constants:
         metadata = {**metadata, CONSTANTS: json.dumps(constants)}
     onnx.helper.set_model_props(model, metadata)
-    warn_of_missing_kernels(_check_model(model, weights, expected))
+    warn_of_missing_float64_kernels(_check_model(model, large, expected))
     if verify is not False:
-        verification.verify(model, weights, source, _tensors(translation), verify)
-    save(model, weights, file)
+        verification.verify(model, large, source, _tensors(translation), verify)
+    save(model, large, file)
 
 
-def _tensors(translation: _Translation) -> verification.Tensors:
+def _tensors(translation: _Translation) -> verification.NodeTensors:
     """The outputs of MXNet's nodes, and their names in the graph after it has been simplified."""
     graph, _, outputs, nodes, entries = translation
     produced = {name for node in graph.nodes for name in node.output}
@@ -78,10 +78,10 @@ def _tensors(translation: _Translation) -> verification.Tensors:
     names = {place: entry.tensor.name for place, entry in entries.items() if entry.tensor}
     names = {place: renamed.get(name, name) for place, name in names.items()}
     kept = {place: name for place, name in names.items() if name in produced}
-    return verification.Tensors(nodes, entries, kept)
+    return verification.NodeTensors(nodes, entries, kept)
 
 
-def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
+def _translate(source: Source, names: list[str]) -> _Translation:
     # A graph whose heads are all outputs of all nodes, followed by the outputs of the model.
     symbol, arrays, dynamic = source.symbol, source.arrays, source.dynamic
     internals = symbol.get_internals()
@@ -89,7 +89,7 @@ def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
     nodes, heads = content["nodes"], [tuple(head[:2]) for head in content["heads"]]
     entries = infer(internals, nodes, source)
     by_place = dict(zip(heads, entries))
-    graph = OnnxGraph(opset)
+    graph = OnnxGraph()
     graph.reserve([*source.shapes, *names])
     listed: dict[str, tuple] = {}
     for number in creations_last(nodes):
@@ -112,7 +112,7 @@ def _translate(opset: int, source: Source, names: list[str]) -> _Translation:
                 f"onnx.export: node {name} ({node['op']}): {_reason(node['op'])}"
             )
         sources = [by_place[place[0], place[1]] for place in node["inputs"]]
-        results: list[Entry] = []
+        results: list[NodeOutput] = []
         while (number, len(results)) in by_place:
             results.append(by_place[number, len(results)])
         mxnet_node = Node(node["op"], name, node.get("attrs", {}), sources, results)
@@ -160,7 +160,7 @@ def _reason(op: str) -> str:
 
 
 def _check_model(
-    model: onnx.ModelProto, weights: dict[str, np.ndarray], expected: dict[str, Entry]
+    model: onnx.ModelProto, weights: dict[str, np.ndarray], expected: dict[str, NodeOutput]
 ) -> onnx.ModelProto:
     """Raise RuntimeError unless onnx accepts the model and infers MXNet's shapes and types.
 

@@ -17,7 +17,8 @@ from ..files import sentence
 _FLOAT32 = np.dtype("float32")
 #: Changes (factor, summand) of the sizes of all dynamic axes, of which a model needs to accept one.
 #: Many networks need multiples of a power of two or of the size of a part of the map: a factor
-#: keeps any multiple, 64 those of a power of two, and 10080 those of each number up to 10.
+#: keeps any multiple, 64 those of a power of two, and 10080 those of each number up to 10, of 16
+#: and of 32.
 _CHANGES = ((2, 64), (2, 0), (3, 0), (4, 0), (1, 64), (1, 10080))
 #: Maximum number of combinations of input dtypes to try.
 _TYPE_TRIES = 64
@@ -33,7 +34,7 @@ class Source(NamedTuple):
     dynamic: dict[str, dict[int, str]]  # dynamic axes of the inputs, and their names in the file
 
 
-class Entry:
+class NodeOutput:
     """An output of an MXNet node, and its tensor in ONNX.
 
     Attributes
@@ -42,7 +43,8 @@ class Entry:
     trials : sequence of tuple
         Shapes in the order of the trials, of which `shape` is the first.
     static_shape : tuple
-        The shape, with None for dynamic sizes.
+        The shape, with None for sizes that differ between trials; None for all sizes if a dynamic
+        axis has no other size in any trial.
     dtype : numpy.dtype
     tensor : Tensor
     """
@@ -55,7 +57,7 @@ class Entry:
         self.tensor: Any = None
 
 
-def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
+def infer(internals: Any, nodes: list[dict], source: Source) -> list[NodeOutput]:
     """Shape and type of every output of every node, as MXNet infers them."""
     sizes = {**source.shapes, **{name: array.shape for name, array in source.arrays.items()}}
     shapes = infer_shapes(internals, sizes)
@@ -70,7 +72,7 @@ def infer(internals: Any, nodes: list[dict], source: Source) -> list[Entry]:
             known.setdefault(name, np.dtype("int32"))
     dtypes = _types(internals, known, [name for name in source.shapes if name not in known])
     trials, are_complete = _trials(internals, source, sizes, shapes)
-    return [Entry(shapes, are_complete, dtype) for shapes, dtype in zip(zip(*trials), dtypes)]
+    return [NodeOutput(shapes, are_complete, dtype) for shapes, dtype in zip(zip(*trials), dtypes)]
 
 
 class _Trials:
@@ -89,8 +91,8 @@ class _Trials:
         self.shapes: list[list[tuple]] = [shapes]
         self.changed: set[tuple[str, int]] = set()
 
-    def change(self, axes: set[tuple[str, int]], factor: int, summand: int) -> bool:
-        """Change the size n of each axis to factor * n + summand, if MXNet accepts it."""
+    def try_sizes(self, axes: set[tuple[str, int]], factor: int, summand: int) -> bool:
+        """Add a trial with size factor * n + summand along each axis, if MXNet accepts it."""
         accepted = self._infer(_with_sizes(self._sizes, axes, factor, summand))
         if accepted is None:
             return False
@@ -98,7 +100,7 @@ class _Trials:
         self.changed.update(axes)
         return True
 
-    def change_others(self, name: str, factor: int, summand: int) -> None:
+    def try_sizes_of_others(self, name: str, factor: int, summand: int) -> None:
         """Change the axes of the other inputs; MXNet infers the shape of this one."""
         others = {(b, axis) for b, axis in self._dynamic if b != name}
         sizes = _with_sizes(self._sizes, others, factor, summand)
@@ -139,7 +141,8 @@ def _trials(
         A dynamic axis is fixed by the graph or by another input.
     """
     dynamic = {(name, axis) for name in source.shapes for axis in source.dynamic.get(name, ())}
-    # A removed label has the shape of the call that traced a block.
+    # The label of a loss is no input of the file, but its variable has the shape of the call that
+    # traced the block, which must change with the axes of the other inputs.
     found = dict(zip(internals.list_outputs(), shapes))
     for name, axes in source.dynamic.items():
         if axes and name not in sizes and name in found:
@@ -151,24 +154,24 @@ def _trials(
         # Some layers map neighbouring sizes to the same size, and some clip large ones.
         smaller, larger = (1, 2, 3, 4, size // 2, size - 1), (size + 1, size + 2, size + 3)
         others = sorted({*smaller, *larger, 2 * size + 5} - {size, 0, -1})
-        if any([trials.change({(name, axis)}, 0, other) for other in others]):
+        if any([trials.try_sizes({(name, axis)}, 0, other) for other in others]):
             continue
         equal = {(b, axis_b) for b, axis_b in dynamic if sizes[b][axis_b] == size}
         pairs: list[set] = [{(name, axis), other_axis} for other_axis in sorted(equal)]
         for together in [*pairs, equal]:
             for other in others:
-                trials.change(together, 0, other)
-    if dynamic and not any(trials.change(dynamic, *change) for change in _CHANGES):
+                trials.try_sizes(together, 0, other)
+    if dynamic and not any(trials.try_sizes(dynamic, *change) for change in _CHANGES):
         _check_dynamic(internals, source.shapes, sizes, dynamic)
     # The sizes of an input may be half of another one's, rounded up.
     for name in sorted({name for name, _ in dynamic - trials.changed}):
         for change in _CHANGES:
-            trials.change_others(name, *change)
+            trials.try_sizes_of_others(name, *change)
     # The rows of an input may be the product of two sizes of others.
     for entry in sorted(dynamic - trials.changed):
         for together in [*({entry, other} for other in sorted(dynamic)), dynamic - {entry}]:
             for change in _CHANGES:
-                trials.change(together, *change)
+                trials.try_sizes(together, *change)
     fixed = sorted(dynamic - trials.changed)
     # Sizes of several inputs may depend on each other in further ways, those of parameters do not.
     inputs = {name: sizes[name] for name in source.shapes}

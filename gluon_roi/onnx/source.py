@@ -11,13 +11,13 @@ from typing import Any, Iterator, Sequence
 import mxnet as mx
 import numpy as np
 
-from ..bridge.guard import RANKS
+from ..bridge.guard import RANK_INPUT
 from ..bridge.symbol_json import Nodes, parse_symbol, symbol_content
 from ..checkpoint import by_name
 from ..files import load_symbol, read_parameters, read_symbol
 from ..switch.counting import count
 from ..switch.models import optimize
-from ..switch.symbols import SymbolGraph, load_content, replace_guards_with_zeros
+from ..switch.symbols import SymbolGraph, load_content, replace_zero_guards
 from ..weights import values_of
 from .arguments import (
     TYPES,
@@ -45,7 +45,10 @@ def source_of(
     inputs: dict[str, Any] | None,
     outputs: Sequence[str] | None,
 ) -> Source:
-    """Check the arguments of export."""
+    """Trace a block or read a symbol, cut it, switch MXNet's RoI operators, and collect parameters.
+
+    The arguments of export are checked on the way.
+    """
     check_shapes(input_shapes)
     inputs = check_dict("inputs", inputs or {}, "names and shapes")
     cuts = {name: shape(f"inputs: {name}", given) for name, given in inputs.items()}
@@ -170,27 +173,27 @@ def _switch_operators(symbol: Any) -> Any:
     used = count(symbol)
     others = (used[name] for name in used if not name.startswith(("_gluon_roi_", "Custom")))
     if not any(others) and used["_gluon_roi_ROIAlign"] < 2:
-        return _without_zeros(symbol)
+        return _without_zero_guards(symbol)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # about Custom operators, which export reports as errors
-            return _without_zeros(optimize(symbol))
+            return _without_zero_guards(optimize(symbol))
     except ValueError as error:
         raise ValueError(str(error).replace("optimize:", "onnx.export:")) from None
 
 
-def _without_zeros(symbol: Any) -> Any:
+def _without_zero_guards(symbol: Any) -> Any:
     """The symbol with guards that are identities rather than subtractions of zeros."""
     content = symbol_content(symbol)
     if not any(
-        node["op"] == "_zeros_without_dtype" or RANKS in node.get("attrs", {})
+        node["op"] == "_zeros_without_dtype" or RANK_INPUT in node.get("attrs", {})
         for node in content["nodes"]
     ):
         return symbol
     graph = SymbolGraph(content)
-    replace_guards_with_zeros(graph)
+    replace_zero_guards(graph)
     return load_content(graph.content(), symbol)
 
 

@@ -14,8 +14,8 @@ from .metadata import CONSTANTS
 
 
 @contextlib.contextmanager
-def onnx_file(file: Path, shapes: dict[str, tuple]) -> Iterator[Path]:
-    """Context manager: yield the path of the ONNX file to write.
+def onnx_or_program(file: Path, shapes: dict[str, tuple]) -> Iterator[Path]:
+    """Context manager: yield the path of the ONNX file to write, and convert it if needed.
 
     It is `file` itself, or, if its name ends with .pt2, a temporary file next to it, which becomes
     the program `file` at the end of the block. `shapes` has the shapes of inputs by their names.
@@ -38,7 +38,7 @@ def onnx_file(file: Path, shapes: dict[str, tuple]) -> Iterator[Path]:
         metadata.pop(CONSTANTS, None)
         inputs = [shapes.get(entry.name) for entry in model.graph.input]
         program = gluon_roi_torch.to_program(path, inputs)
-        # Not to the file itself: after an error of a file PyTorch ends the process.
+        # Into memory, because PyTorch ends the process if it cannot write a file.
         buffer = io.BytesIO()
         torch.export.save(program, buffer, extra_files={"metadata.json": json.dumps(metadata)})
         with failing(failure):

@@ -17,12 +17,12 @@ from ..library import Declared, operators
 from ..weights import values_of
 from .arguments import by_input
 from .passes.types import tensor_types
-from .shape_inference import Entry, Source, infer_shapes
+from .shape_inference import NodeOutput, Source, infer_shapes
 
 #: Largest difference of floats of a dtype, relative to the largest number of a tensor, or to 1.
 _TOLERANCES = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-4}
 #: With one of these operators rounding may change the order of rows, and which of them are kept.
-_ORDERS = {
+_REORDERING = {
     *("_gluon_roi_BoxNMS", "_gluon_roi_Proposal", "_contrib_MultiBoxDetection"),
     *("topk", "argsort", "sort"),
 }
@@ -47,8 +47,8 @@ _OTHER_SIZES: tuple[Callable[[int], int], ...] = (
 _MOST_ELEMENTS = 8
 
 
-class Tensors(NamedTuple):
-    """The outputs of all nodes of MXNet's graph.
+class NodeTensors(NamedTuple):
+    """The outputs of MXNet's nodes, and which tensor of the final graph each one is.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Tensors(NamedTuple):
     """
 
     nodes: list[dict]
-    entries: dict[tuple[int, int], Entry]
+    entries: dict[tuple[int, int], NodeOutput]
     names: dict[tuple[int, int], str]
 
 
@@ -69,7 +69,7 @@ def verify(
     model: onnx.ModelProto,
     weights: dict[str, np.ndarray],
     source: Source,
-    tensors: Tensors,
+    tensors: NodeTensors,
     given: Any,
 ) -> None:
     """Raise RuntimeError, which names a node, if the outputs of a model are not MXNet's.
@@ -101,14 +101,14 @@ def _compare(
     model: onnx.ModelProto,
     weights: dict[str, np.ndarray],
     source: Source,
-    tensors: Tensors,
+    tensors: NodeTensors,
     arrays: dict[str, np.ndarray],
     expected: list[np.ndarray],
 ) -> None:
     """Raise RuntimeError if the outputs of a model are not the ones expected."""
     names = [output.name for output in model.graph.output]
     found = _run_onnx(model, weights, names, arrays)
-    rows_may_change = any(node["op"] in _ORDERS for node in tensors.nodes)
+    rows_may_change = any(node["op"] in _REORDERING for node in tensors.nodes)
     difference = _difference(names, found, expected, rows_may_change)
     if difference:
         where = _first_difference(model, weights, source, tensors, arrays)
@@ -152,7 +152,7 @@ def _flat(given: Any) -> Iterator[Any]:
 
 
 def _with_other_sizes(
-    source: Source, tensors: Tensors
+    source: Source, tensors: NodeTensors
 ) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
     """Random inputs with another size of each dynamic axis, and MXNet's outputs for them.
 
@@ -197,7 +197,7 @@ def _all_changed(source: Source) -> Iterator[dict[str, tuple]]:
         }
 
 
-def _trials(source: Source, tensors: Tensors) -> list[dict[str, tuple]]:
+def _trials(source: Source, tensors: NodeTensors) -> list[dict[str, tuple]]:
     """Shapes of the inputs that MXNet's inference accepts, the most similar ones first."""
     trials = {
         tensors.nodes[number]["name"]: entry.trials
@@ -224,7 +224,7 @@ def _named_axes_are_equal(source: Source, shapes: dict[str, tuple]) -> bool:
     )
 
 
-def _drawn(source: Source, tensors: Tensors, given: dict[str, tuple]) -> dict[str, np.ndarray]:
+def _drawn(source: Source, tensors: NodeTensors, given: dict[str, tuple]) -> dict[str, np.ndarray]:
     """Random inputs: boxes on the map, the size of the image, and normal values for others.
 
     Raises
@@ -309,11 +309,11 @@ def _run_mxnet(symbol: Any, source: Source, arrays: dict[str, np.ndarray]) -> li
         inferred, _, states = symbol.infer_shape(
             **{name: value.shape for name, value in values.items() if name in names}
         )
-        labels = dict(zip(names, inferred + states))
+        shapes = dict(zip(names, inferred + states))
         given = [
             mx.nd.array(values[name], dtype=values[name].dtype)
             if name in values
-            else mx.nd.zeros(labels[name])
+            else mx.nd.zeros(shapes[name])  # a label, which has no value
             for name in symbol.list_inputs()
         ]
         with mx.autograd.pause():
@@ -472,7 +472,7 @@ def _first_difference(
     model: onnx.ModelProto,
     weights: dict[str, np.ndarray],
     source: Source,
-    tensors: Tensors,
+    tensors: NodeTensors,
     arrays: dict[str, np.ndarray],
 ) -> str:
     """The first node of MXNet whose output differs."""
@@ -490,7 +490,7 @@ def _first_difference(
     return "no other node differs"
 
 
-def _chunks(tensors: Tensors) -> Iterator[list[tuple[int, int]]]:
+def _chunks(tensors: NodeTensors) -> Iterator[list[tuple[int, int]]]:
     """The tensors of the final graph, in groups that need little memory at once."""
     chunk: list[tuple[int, int]] = []
     size = 0

@@ -14,7 +14,7 @@ from typing import Any
 import mxnet as mx
 
 from .. import nd
-from ..bridge.guard import RANKS
+from ..bridge.guard import RANK_INPUT
 from ..bridge.symbol_json import NodeEntry
 from .symbols import SymbolGraph, own_scope
 
@@ -48,7 +48,7 @@ def _pyramid(graph: SymbolGraph, index: int, aligns: list[int]) -> mx.sym.Symbol
     hidden = {k: v for k, v in given.items() if k.startswith("__")}
     hidden.update((k, v) for k, v in graph.attributes_of(index).items() if k.startswith("__"))
     visible: dict[str, Any] = {k: v for k, v in given.items() if k not in hidden}
-    hidden.pop(RANKS, None)
+    hidden.pop(RANK_INPUT, None)
     visible.pop("mode", None)
     visible["spatial_scale"] = [graph.attributes_of(align)["spatial_scale"] for align in aligns]
     lists = mx.sym.concat(*rois, dim=0, name=f"{name}_lists")
@@ -59,14 +59,14 @@ def _largest_sums(graph: SymbolGraph) -> dict[int, list[int]]:
     """The largest sums that one operator can replace, each with its ROIAligns in order."""
     consumers = Counter(entry.node for node in graph.nodes for entry in node["inputs"])
     consumers.update(entry.node for entry in graph.heads)
-    forms = _forms(graph)
+    classes = _classes(graph)
     added: dict[int, list[int]] = {}
     for index, node in enumerate(graph.nodes):
         # Without rois_num. The third input may be one that provides a rank.
         if (
             node["op"] == _ALIGN
             and graph.attributes_of(index).get("mode", "avg") == "avg"
-            and len(node["inputs"]) - (RANKS in graph.attributes_of(index)) == 2
+            and len(node["inputs"]) - (RANK_INPUT in graph.attributes_of(index)) == 2
         ):
             added[index] = [index]
         elif node["op"] in _SUMS:
@@ -77,7 +77,7 @@ def _largest_sums(graph: SymbolGraph) -> dict[int, list[int]]:
                 if not more or len(aligns) > _MAX_MAPS:
                     break
             else:
-                if _are_alike(graph, aligns, forms):
+                if _are_alike(graph, aligns, classes):
                     added[index] = aligns
     largest: dict[int, list[int]] = {}
     inside: set[int] = set()
@@ -94,7 +94,7 @@ def _largest_sums(graph: SymbolGraph) -> dict[int, list[int]]:
     return largest
 
 
-def _are_alike(graph: SymbolGraph, aligns: list[int], forms: list[int]) -> bool:
+def _are_alike(graph: SymbolGraph, aligns: list[int], classes: list[int]) -> bool:
     """Whether one operator can replace all, and no map or list of boxes is used twice."""
     shared = [
         {key: value for key, value in graph.attributes_of(align).items() if key != "spatial_scale"}
@@ -102,28 +102,28 @@ def _are_alike(graph: SymbolGraph, aligns: list[int], forms: list[int]) -> bool:
     ]
     sources = [_source(graph, align, i) for i in range(2) for align in aligns]
     # The boxes of one operator have one dtype and one layout.
-    rois = {(forms[entry.node], entry.output) for entry in sources[len(aligns) :]}
+    rois = {(classes[entry.node], entry.output) for entry in sources[len(aligns) :]}
     are_shared = all(attributes == shared[0] for attributes in shared)
     return are_shared and len(rois) == 1 and len({*sources}) == len(sources)
 
 
-def _forms(graph: SymbolGraph) -> list[int]:
+def _classes(graph: SymbolGraph) -> list[int]:
     """A number for each node; nodes with the same number have outputs of the same dtype and shape.
 
     Such nodes apply the same operators to the same variables, except for scalar operands.
     """
     numbers: dict[tuple, int] = {}
-    forms: list[int] = []
+    classes: list[int] = []
     for index, node in enumerate(graph.nodes):
         key: tuple = (index,)
         if node["op"] != "null" and "subgraphs" not in node:
             ignored = "scalar" if node["op"].endswith("_scalar") else ""
             given = sorted(graph.attributes_of(index).items())
             visible = tuple((k, v) for k, v in given if k != ignored and not k.startswith("__"))
-            inputs = tuple((forms[entry.node], entry.output) for entry in node["inputs"])
+            inputs = tuple((classes[entry.node], entry.output) for entry in node["inputs"])
             key = node["op"], visible, inputs
-        forms.append(numbers.setdefault(key, len(numbers)))
-    return forms
+        classes.append(numbers.setdefault(key, len(numbers)))
+    return classes
 
 
 def _source(graph: SymbolGraph, align: int, i: int) -> NodeEntry:

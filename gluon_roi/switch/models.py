@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the RoI operators of existing models, and switches them to gluon_roi's."""
+"""`optimize`: switches the operators of a model to gluon_roi's, and converts it for inference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .. import gpu
 from ..bridge.arguments import Symbol
 from ..bridge.symbol_json import is_dynamic, symbol_content
 from ..files import PathLike, load_symbol, read_symbol
-from ..inference.model_files import convert_symbol, parameters_of
+from ..inference.model_files import checked_parameters, convert_symbol
 from ..inference.network import check_has_graph, restore_original, use_converted
 from .counting import (
     ARRAY_CODE,
@@ -110,8 +110,9 @@ def optimize(
         Convert the model for inference on a CPU as well, with or without RoI operators: fold
         BatchNorm into weights, compute 3 x 3 convolutions by Winograd's algorithm where that is
         faster, and let oneDNN fuse the rest. Results differ by rounding. A network cannot be
-        trained until it is optimized without `inference`; its parameters stay as they are, and its
-        graph is converted again after they change.
+        trained until it is optimized without `inference`. Its parameters stay as they are. Its
+        graph is converted again after a parameter is written through Gluon, or through an array
+        that ``param.data()`` has returned since the last call.
     params : dict of str to NDArray, str or pathlib.Path
         For a symbol with `inference=True`: the values of its parameters, or the path of their file.
     shapes : dict of str to tuple of int, optional
@@ -172,7 +173,7 @@ def optimize(
     if isinstance(model, Symbol):
         if inputs or flags:
             raise TypeError("optimize: a symbol takes no inputs and no flags of hybridize()")
-        values = parameters_of(params, shapes, inference)
+        values = checked_parameters(params, shapes, inference)
         used = used_in([symbol_content(model)])
         switched = _switch_and_fuse(symbol_content(model), model, options, in_network=False)
         if not inference:
@@ -236,8 +237,8 @@ def _wait_for(outputs: Any) -> None:
             _wait_for(output)
 
 
-def switch_for_inference(path: PathLike, bad_index: str, rois_only: bool) -> mx.sym.Symbol:
-    """The symbol of a file with RoI operators switched, if it has any."""
+def switch_file(path: PathLike, bad_index: str, rois_only: bool) -> mx.sym.Symbol:
+    """The symbol of a file, switched; the same symbol if it has nothing to switch."""
     options = Options.checked("switch", bad_index, rois_only)
     symbol = load_symbol("switch", read_symbol("switch", path))
     return _switch_and_fuse(symbol_content(symbol), symbol, options, in_network=False)

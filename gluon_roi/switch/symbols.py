@@ -17,8 +17,15 @@ import mxnet as mx
 from mxnet import gluon
 
 from ..bridge.arguments import NumpySymbol, is_true
-from ..bridge.guard import ATTRIBUTE, RANKS
-from ..bridge.symbol_json import NodeEntry, Nodes, is_dynamic, parse_symbol, text, without_longs
+from ..bridge.guard import ATTRIBUTE, RANK_INPUT
+from ..bridge.symbol_json import (
+    NodeEntry,
+    Nodes,
+    is_dynamic,
+    parse_symbol,
+    symbol_text,
+    without_longs,
+)
 from .mapping import BY_OPERATOR, Options, Switch
 
 _STANDS_FOR = "__gluon_roi_stands_for__"
@@ -96,7 +103,7 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     in_network |= is_dynamic(content)
     graph = SymbolGraph(content)
     if in_network:
-        replace_guards_with_zeros(graph)
+        replace_zero_guards(graph)
     used = graph.used()
     replacements: dict[NodeEntry, NodeEntry] = {}
     for index, node in enumerate(list(graph.nodes)):
@@ -118,13 +125,13 @@ def switch_nodes(content: dict, options: Options, in_network: bool, is_body: boo
     return graph.content()
 
 
-def replace_guards_with_zeros(graph: SymbolGraph) -> None:
+def replace_zero_guards(graph: SymbolGraph) -> None:
     """Replace guards with zeros, including those of version 1.0.0, with the guards of a network.
 
     Inputs that only provide a rank, which a network does not need, are removed.
     """
     for index, node in enumerate(graph.nodes):
-        if node.get("attrs", {}).pop(RANKS, None):
+        if node.get("attrs", {}).pop(RANK_INPUT, None):
             node["inputs"].pop()
         if node["op"] not in ("_npi_subtract", "elemwise_sub", "_identity_with_attr_like_rhs"):
             continue
@@ -199,7 +206,7 @@ def _make_node(
 def load_content(content: dict, like: mx.sym.Symbol) -> mx.sym.Symbol:
     """The symbol of a file's content, of the same class as `like`, with numbered guards."""
     _number_guards(content["nodes"])
-    result = mx.sym.load_json(text(content))
+    result = mx.sym.load_json(symbol_text(content))
     return result.as_np_ndarray() if isinstance(like, NumpySymbol) else result
 
 

@@ -21,7 +21,7 @@ from mxnet import gluon
 
 import gluon_roi
 from gluon_roi.inference import convert, winograd
-from gluon_roi.inference.constants import is_deterministic
+from gluon_roi.inference.deterministic import is_deterministic
 from gluon_roi.inference.graph import InferenceGraph
 from gluon_roi.inference.layers import is_plain_convolution
 

@@ -20,12 +20,12 @@ from gluon_roi.inference import (
     convert,
     epilogue,
     fold_batch_norm,
-    forms,
     fusion,
     gemm_layers,
     graph,
     narrow,
     sums,
+    symbolic_shapes,
     winograd,
     winograd_layers,
 )
@@ -236,13 +236,13 @@ def _constant_states(monkeypatch):
 
 
 class _SameForms(dict):
-    def get(self, *_: Any) -> forms.Form:
-        return forms.Form((), True)
+    def get(self, *_: Any) -> symbolic_shapes.SymbolicShape:
+        return symbolic_shapes.SymbolicShape((), True)
 
 
 def _equal_shapes(monkeypatch):
     """Every sum that may broadcast is taken for one of equal shapes."""
-    monkeypatch.setattr(sums, "forms", lambda graph: _SameForms())
+    monkeypatch.setattr(sums, "symbolic_shapes", lambda graph: _SameForms())
 
 
 FAULTS = (

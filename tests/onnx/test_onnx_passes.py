@@ -286,7 +286,7 @@ def test_constants_are_reused_only_if_they_are_equal_bytes_of_one_type_and_shape
         np.array([0, np.nan], "float32"),
         np.array([0, 1], "float32"),
     ]
-    graph = OnnxGraph(16)
+    graph = OnnxGraph()
     names = [graph.constant(value).name for value in values]
     assert len({*names}) == len(values)
     assert [graph.constant(value.copy()).name for value in values] == names
@@ -302,7 +302,7 @@ def test_a_reshape_to_the_shape_that_was(sizes, is_identity):
     from gluon_roi.onnx.passes import simplify
     from gluon_roi.onnx.passes.types import TensorType
 
-    graph, kind = OnnxGraph(16), np.dtype("float32")
+    graph, kind = OnnxGraph(), np.dtype("float32")
     x = Tensor(graph, graph.unique("x"), kind)
     shape = Tensor(graph, graph.unique("shape"), np.int64)
     out = graph("Exp", graph("Reshape", x, shape))

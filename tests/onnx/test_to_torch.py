@@ -262,7 +262,7 @@ def _of_one_size(data: Any) -> Any:
     ],
 )
 def test_shapes_of_a_program(small, shapes, reason):
-    with pytest.raises(ValueError, match=f"^onnx.to_torch: shapes: {reason}"):
+    with pytest.raises(ValueError, match=f"^gluon_roi_torch.to_program: shapes: {reason}"):
         to_program(small[2], shapes)
 
 

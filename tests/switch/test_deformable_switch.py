@@ -16,7 +16,7 @@ from support.convolutions import CONVOLUTIONS, convolution_inputs, run_samples
 from support.deformed import CALLS
 
 import gluon_roi
-from gluon_roi.bridge.guard import RANKS
+from gluon_roi.bridge.guard import RANK_INPUT
 from testing import c_api
 
 plain: Any = gluon_roi.nd.DeformableConvolution
@@ -47,7 +47,7 @@ def nodes_of(symbol):
             {
                 key: re.sub(r"^\((\d+), \1\)$", r"\1", value or "")
                 for key, value in {**DEFAULTS[node["op"]], **node.get("attrs", {})}.items()
-                if key != RANKS
+                if key != RANK_INPUT
             },
         )
         for node in json.loads(symbol.tojson())["nodes"]

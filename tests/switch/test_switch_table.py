@@ -12,7 +12,7 @@ import mxnet as mx
 import pytest
 
 import gluon_roi
-from gluon_roi.bridge.guard import RANKS
+from gluon_roi.bridge.guard import RANK_INPUT
 from gluon_roi.switch.mapping import SWITCHES
 
 PAGE = Path(__file__).parents[2] / "docs/switch_reference.md"
@@ -176,7 +176,7 @@ def node_of(symbol):
     attributes = {**defaults, **node.get("attrs", {})}
     if attributes.get("aligned") == "1":
         attributes["aligned"] = "True"
-    attributes.pop(RANKS, None)
+    attributes.pop(RANK_INPUT, None)
     return node["op"], node["name"], attributes, symbol.list_arguments()
 
 

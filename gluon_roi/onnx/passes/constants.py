@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from ..graph import OnnxGraph
+from ..graph import OPSET, OnnxGraph
 from .types import TensorType, type_of
 
 #: Operators that are evaluated if all inputs are constants.
@@ -65,7 +65,7 @@ def _evaluate(
     if node.op_type == "Div":
         values = _quotient(*(inputs[name] for name in node.input))
     else:
-        values = _run(graph.opset, node, inputs)
+        values = _run(node, inputs)
     limit = max(_MAX_GROWTH, sum(value.nbytes for value in inputs.values()))
     if values is None:
         return None
@@ -87,7 +87,7 @@ def _quotient(dividend: np.ndarray, divisor: np.ndarray) -> list[np.ndarray] | N
     return [(dividend - remainder) // divisor]
 
 
-def _run(opset: int, node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    opsets = [helper.make_opsetid("", opset)]
+def _run(node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    opsets = [helper.make_opsetid("", OPSET)]
     function = helper.make_function("", "evaluate", list(inputs), node.output, [node], opsets)
     return [np.asarray(value) for value in ReferenceEvaluator(function).run(None, inputs, {})]

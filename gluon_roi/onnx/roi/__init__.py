@@ -2,14 +2,15 @@
 """Rules for the RoI operators of this package.
 
 The graph decodes the boxes by the operators' own formulas, in the same order of operations: which
-rows are padding and, for all but ROIAlign, the box of every bin. The pooling itself is done by
-MaxRoiPool or RoiAlign:
+rows are padding and, for all but ROIAlign, the box of every bin. The pooling itself is done by an
+operator of ONNX:
 
 - ROIPool, PSROIPool and PSROIAlign make each bin a RoI with a single bin, over whole cells or
   bilinear samples. For position-sensitive operators, groups of score maps become images.
 - DeformableROIAlign makes each bin a RoI as well, shifted by its offset.
-- ROIAlign is RoiAlign, except for boxes whose number of samples RoiAlign counts differently.
+- ROIAlign is RoiAlign, except for boxes of which RoiAlign takes no or very many samples (align.py).
   PyramidROIAlign does the same for the boxes of each map.
+- PrROIPool is two products of matrices (precise.py).
 - RotatedROIAlign, whose samples form no upright grid, and DeformablePSROIPool, where some samples
   do not count, sample with GridSample, or with GatherND if there may be several images.
 

@@ -140,8 +140,9 @@ def align_boxes(
                             |                                                   |
                             +--> needs_per_bin --> Gather --> align_bins, a RoI for each bin
 
-    A box is pooled bin by bin if RoiAlign would take no samples of it, or more than a map can
-    need. With a fixed number of samples, no box is.
+    A box is pooled bin by bin if RoiAlign would take no samples of it (a side <= 0, aligned), or if
+    a side is longer than 4 times the map, where RoiAlign's work would grow with the box. With a
+    fixed number of samples, no box is.
     """
     pooled, sampling_ratio = pooled_size(node), node.get("sampling_ratio", -1)
     on_the_map = on_map(box, scale, False)

@@ -23,7 +23,10 @@ class Rows(NamedTuple):
     number: Tensor  # (1,), V
 
 
-class _Form(NamedTuple):
+# The shapes in the other functions of this folder have K for the number of pooled rows, V here.
+
+
+class _IndexedBoxes(NamedTuple):
     """Rows of rois in any layout."""
 
     image: Tensor  # (K,), its index
@@ -78,23 +81,23 @@ def decode(node: Node, geometry: Any, coordinates: int = 4) -> Rows:
     return Rows(image, box, place, fill, place.shape())
 
 
-def _per_image(rois: Tensor, images: Tensor, coordinates: int) -> _Form:
+def _per_image(rois: Tensor, images: Tensor, coordinates: int) -> _IndexedBoxes:
     per_image = rois.size(1)
     box = rois.reshape(images * per_image, coordinates)
     index = images.numbers().reshape(-1, 1).expand(images, per_image).reshape(-1)
-    return _Form(index, box, np.int64)
+    return _IndexedBoxes(index, box, np.int64)
 
 
-def _with_counts(rois: Tensor, counts: Tensor) -> _Form:
+def _with_counts(rois: Tensor, counts: Tensor) -> _IndexedBoxes:
     ends = rois.graph("CumSum", counts.cast(np.int64), np.array(0))
     row = rois.size(0).numbers().reshape(-1, 1)
     index = (row >= ends.unsqueeze(0)).cast(np.int64).sum(1)
-    return _Form(index, rois, np.int64)
+    return _IndexedBoxes(index, rois, np.int64)
 
 
-def _with_column(rois: Tensor, coordinates: int, given: Any) -> _Form:
+def _with_column(rois: Tensor, coordinates: int, given: Any) -> _IndexedBoxes:
     index = rois.columns(0, 1).squeeze(1)
-    return _Form(index, rois.columns(1, 1 + coordinates), given)
+    return _IndexedBoxes(index, rois.columns(1, 1 + coordinates), given)
 
 
 def axes_of(box: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for MXNet's own operators, as detectors use them."""
+"""Rules for MXNet's own operators, and for the operators of this package that pool no boxes."""
 
 from . import (  # noqa: F401  (register their rules)
-    boxes,
     deformable,
     elementwise,
     indexing,
@@ -13,4 +12,5 @@ from . import (  # noqa: F401  (register their rules)
     proposals,
     sampling,
     shapes,
+    suppression,
 )

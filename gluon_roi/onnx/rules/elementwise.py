@@ -172,13 +172,6 @@ def _identity(g: OnnxGraph, node: Node) -> Tensor:
     return node.inputs[0]
 
 
-@rule("_zeros_without_dtype")
-def _zeros(g: OnnxGraph, node: Node) -> Tensor:
-    """The second input of a guard, which no node reads."""
-    node.ignore("shape", "ctx", "dtype")
-    return g.constant(np.float32(0))
-
-
 @rule("Dropout")
 def _dropout(g: OnnxGraph, node: Node) -> Tensor:
     node.ignore("axes")

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
-from .boxes import decode_axis, first_of_equal, gathered_rows, kept_boxes, scores_of_classes
+from .suppression import decode_axis, first_of_equal, gathered_rows, kept_boxes, scores_of_classes
 
 _F32 = np.float32
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import END, Node, OnnxGraph, Tensor, concat, concat_sizes
 from ..registry import rule
 from ..roi.arithmetic import product, quotient
-from .boxes import first_of_equal, gathered_rows, kept_boxes
+from .suppression import first_of_equal, gathered_rows, kept_boxes
 
 _F32, _F64 = np.float32, np.float64
 

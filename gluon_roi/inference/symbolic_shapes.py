@@ -25,35 +25,35 @@ _ELEMENTWISE_NAMES = frozenset(_ELEMENTWISE.split())
 BROADCASTING_SUMS = ("broadcast_add", "_npi_add")
 
 
-class Form(NamedTuple):
+class SymbolicShape(NamedTuple):
     """Shape and type of an array. A size is a number, or a term; equal terms are equal sizes."""
 
     sizes: tuple[Hashable, ...]  # of the first four axes: N, C, H and W of a map
     is_float32: bool  # False if it may have another type
 
 
-def forms(graph: InferenceGraph) -> dict[NodeEntry, Form]:
-    """The forms of the first outputs of all nodes.
+def symbolic_shapes(graph: InferenceGraph) -> dict[NodeEntry, SymbolicShape]:
+    """The symbolic shapes of the first outputs of all nodes.
 
     Each axis of an array about which nothing is known is a term of its own.
     """
     # Of a network's call the types of all inputs are known, of a file none.
     types = graph.types() if set(graph.inputs()) <= set(graph.input_types) else {}
-    found: dict[NodeEntry, Form] = {}
+    found: dict[NodeEntry, SymbolicShape] = {}
     for number in graph.needed():
         inputs = [found.get(entry) or _unknown(entry) for entry in graph.nodes[number]["inputs"]]
-        form, entry = _form(graph, number, inputs), NodeEntry(number, 0)
-        is_float32 = form.is_float32 or types.get(entry) == np.float32
-        found[entry] = form._replace(is_float32=is_float32)
+        shape, entry = _shape_of(graph, number, inputs), NodeEntry(number, 0)
+        is_float32 = shape.is_float32 or types.get(entry) == np.float32
+        found[entry] = shape._replace(is_float32=is_float32)
     return found
 
 
-def _unknown(entry: NodeEntry, is_float32: bool = False) -> Form:
-    return Form(tuple((*entry, axis) for axis in range(4)), is_float32)
+def _unknown(entry: NodeEntry, is_float32: bool = False) -> SymbolicShape:
+    return SymbolicShape(tuple((*entry, axis) for axis in range(4)), is_float32)
 
 
-def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
-    """The form of the first output of a node."""
+def _shape_of(graph: InferenceGraph, number: int, inputs: list[SymbolicShape]) -> SymbolicShape:
+    """The shape of the first output of a node."""
     node, entry = graph.nodes[number], NodeEntry(number, 0)
     op = node["op"]
     if op == "null":
@@ -62,16 +62,16 @@ def _form(graph: InferenceGraph, number: int, inputs: list[Form]) -> Form:
         return inputs[0]
     if op == winograd.OPERATOR:
         filters = graph.integer(number, "num_filter")
-        return Form((inputs[0].sizes[0], filters, *inputs[0].sizes[2:]), True)
+        return SymbolicShape((inputs[0].sizes[0], filters, *inputs[0].sizes[2:]), True)
     if op == "FullyConnected":
         return _unknown(entry, inputs[1].is_float32)
     if op in (gemm.OPERATOR, gemm.DEPTHWISE) or convolves_maps(graph, number):
         filters = graph.integer(number, "num_filter")
         cells = _windows(graph, number, inputs[0])
-        return Form((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
+        return SymbolicShape((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
     if op == deformable.OPERATOR:
         cells = _windows(graph, number, inputs[0])
-        return Form((inputs[0].sizes[0], graph.integer(number, "num_filter"), *cells), True)
+        return SymbolicShape((inputs[0].sizes[0], graph.integer(number, "num_filter"), *cells), True)
     if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
         cells = _windows(graph, number, inputs[0])
         return inputs[0]._replace(sizes=(*inputs[0].sizes[:2], *cells))
@@ -92,7 +92,7 @@ def _has_plain_windows(graph: InferenceGraph, number: int) -> bool:
     )
 
 
-def _windows(graph: InferenceGraph, number: int, data: Form) -> tuple[Hashable, Hashable]:
+def _windows(graph: InferenceGraph, number: int, data: SymbolicShape) -> tuple[Hashable, Hashable]:
     """H and W of a convolution or pooling: floor((size + reach) / stride) + 1."""
     kernel, pad = graph.sizes(number, "kernel"), pair(graph, number, "pad", 0)
     stride, dilate = pair(graph, number, "stride", 1), pair(graph, number, "dilate", 1)

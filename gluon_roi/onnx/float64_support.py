@@ -18,8 +18,8 @@ _NO_FLOAT64 = {
 }
 
 
-def warn_of_missing_kernels(model: onnx.ModelProto) -> None:
-    """Warn if onnxruntime cannot load a model with inferred shapes."""
+def warn_of_missing_float64_kernels(model: onnx.ModelProto) -> None:
+    """Warn of float64 nodes for which onnxruntime has no kernel. The model has inferred shapes."""
     double = onnx.TensorProto.DOUBLE
     float64 = {
         name for name, tensor_type in tensor_types(model).items() if tensor_type.dtype == np.float64

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's operators on boxes."""
+"""Decoding of boxes, their overlaps, and suppression.
+
+proposals.py and multibox.py use first_of_equal and other functions of this file.
+"""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .shape_inference import Entry
+from .shape_inference import NodeOutput
 
 #: Operators without an input, whose shape may have unknown sizes.
 CREATIONS = {"_zeros", "_ones", "_full"}
 
 
 def creations_last(nodes: list[dict]) -> list[int]:
-    """Indices of the nodes, sorted so that constants and the nodes that depend on them come last.
+    """Indices of the nodes, sorted so that creations and what depends on them come last.
 
-    Tensors that sizes are read from then exist before they are needed.
+    NodeTensors that sizes are read from then exist before they are needed.
     """
     late: set[int] = set()
     for number, node in enumerate(nodes):
@@ -28,7 +28,7 @@ def creations_last(nodes: list[dict]) -> list[int]:
     return sorted(range(len(nodes)), key=lambda number: number in late)
 
 
-def creation_sizes(given: tuple, entry: Entry, entries: list[Entry]) -> list[Any]:
+def creation_sizes(given: tuple, entry: NodeOutput, entries: list[NodeOutput]) -> list[Any]:
     """Output sizes of an operator in CREATIONS: int, vector of one element, or None if unknown.
 
     Positive sizes of its attribute `shape` are fixed; MXNet infers the others from other nodes.
@@ -41,7 +41,7 @@ def creation_sizes(given: tuple, entry: Entry, entries: list[Entry]) -> list[Any
     return sizes
 
 
-def _equal_size(sizes: list[int], entries: list[Entry]) -> Any:
+def _equal_size(sizes: list[int], entries: list[NodeOutput]) -> Any:
     """A tensor's size that equals these sizes in all trials; None if there is none."""
     for entry in entries:
         for axis in range(len(entry.shape) if entry.tensor is not None else 0):
