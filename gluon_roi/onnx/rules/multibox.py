@@ -128,6 +128,7 @@ def _kept_mask(rows: Tensor, count: Tensor, threshold: float, per_class: bool) -
     scores = rank.unsqueeze(1)
     if per_class:
         scores = scores_of_classes(class_ids.squeeze(2), scores)
-    # kept_boxes suppresses above its threshold, MXNet's operator also at the threshold.
+    # Two numbers down, because kept_boxes goes one up, and MXNet's operator suppresses at the
+    # threshold itself.
     below = np.nextafter(np.nextafter(_F32(threshold), _F32(0)), _F32(0))
     return kept_boxes(boxes, scores, rank, count, float(below)).unsqueeze(2)

@@ -262,14 +262,15 @@ def kept_boxes(boxes: Tensor, scores: Tensor, rank: Tensor, limit: Any, threshol
     """1 for boxes (B, n, 4) that suppression keeps, else 0: (B, n).
 
     A box is kept unless a kept box with a higher score overlaps it by more than the threshold.
-    Scores are (B, classes, n), above 0 for boxes to consider; rank (B, n) is the largest score of
-    each box. At most `limit` boxes per image and class are kept.
+    Scores are (B, classes, n): ranks, from 1 on, and 0 for boxes to leave out; rank (B, n) is the
+    largest score of each box. At most `limit` boxes per image and class are kept.
 
     OpenVINO suppresses a box whose overlap equals the threshold; onnxruntime and MXNet suppress
     only above it, so the threshold is the next larger number. No overlap exceeds 1.
     """
     if threshold == 1:
         return (rank > 0).cast(np.float32)
+    # Not a subnormal number, which a runtime may take for 0.
     above = max(np.nextafter(np.float32(threshold), np.float32(1)), np.float32(1e-20))
     g, thresholds = boxes.graph, [np.array([value], np.float32) for value in (above, 0.5)]
     chosen = g("NonMaxSuppression", boxes, scores, limit, *thresholds)
