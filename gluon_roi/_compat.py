@@ -509,6 +509,9 @@ EDITS: Dict[str, Sequence[Tuple[str, str]]] = {
             "try:\n    if _found_mxnet: raise ImportError\n    _require_pytorch_version(",
         )
     ],
+    # SciPy warns about scipy.sparse.csr in each call of mx.nd.array, and SciPy 2 will not have it.
+    "mxnet.ndarray.utils": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
+    "mxnet.ndarray.sparse": [("spsp.csr.csr_matrix", "spsp.csr_matrix")],
     "gluoncv.data.transforms.experimental.image": [
         ("image1 += image2\n", "image1 += image2.astype(image1.dtype)\n"),
         ("gs_mean = gs.mean()", "gs_mean = np.float64(gs.mean())"),
