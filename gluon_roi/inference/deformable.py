@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bridge.guard import RANKS
+from ..bridge.guard import RANK_INPUT
 from ..bridge.symbol_json import NodeEntry
 from .epilogue import find_activation
 from .gemm_layers import Layer, layer_of
@@ -19,7 +19,7 @@ OPERATOR = "_gluon_roi_DeformableGemmConvolution"
 _SAMPLING = "_gluon_roi_DeformableSampling"
 #: Attributes that both operators have. Sizes are a number for both axes, or a pair.
 _SIZES = ("kernel", "stride", "dilate", "pad")
-_OTHERS = ("num_deformable_group", "convention", "mask", RANKS)
+_OTHERS = ("num_deformable_group", "convention", "mask", RANK_INPUT)
 
 
 def use_deformable_gemm(graph: InferenceGraph) -> int:
@@ -46,7 +46,9 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
             layers[key] = made
         layer = layers[key]
         sampled = graph.nodes[samples.node]["inputs"]
-        arrays = 3 if graph.flag(samples.node, "mask") else 2  # with RANKS, one more input follows
+        arrays = (
+            3 if graph.flag(samples.node, "mask") else 2
+        )  # with RANK_INPUT, one more input follows
         last, activation = find_activation(graph, uses, NodeEntry(number, 0))
         new = graph.node(
             OPERATOR,

@@ -70,8 +70,9 @@ def _shape_of(graph: InferenceGraph, number: int, inputs: list[SymbolicShape]) -
         cells = _windows(graph, number, inputs[0])
         return SymbolicShape((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
     if op == deformable.OPERATOR:
+        filters = graph.integer(number, "num_filter")
         cells = _windows(graph, number, inputs[0])
-        return SymbolicShape((inputs[0].sizes[0], graph.integer(number, "num_filter"), *cells), True)
+        return SymbolicShape((inputs[0].sizes[0], filters, *cells), True)
     if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
         cells = _windows(graph, number, inputs[0])
         return inputs[0]._replace(sizes=(*inputs[0].sizes[:2], *cells))

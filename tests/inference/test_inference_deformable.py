@@ -15,7 +15,7 @@ from support.layers import call, numbers
 
 import gluon_roi
 from gluon_roi.bridge.symbol_json import symbol_content
-from gluon_roi.inference import convert, deformable, forms, gemm, gemm_layers
+from gluon_roi.inference import convert, deformable, gemm, gemm_layers, symbolic_shapes
 from gluon_roi.inference.graph import InferenceGraph
 from gluon_roi.reference import deformable_sampling
 from testing.inference_operators import function_for
@@ -367,9 +367,12 @@ def test_later_passes_know_its_form():
     params = {"d_weight": mx.nd.ones((20, 16, 3, 3)), "d_bias": mx.nd.ones(20)}
     made = convert.convert(layer(), params, {})
     graph = InferenceGraph(made.symbol, made.parameters, {}, {})
-    found = {graph.nodes[entry.node]["name"]: form for entry, form in forms.forms(graph).items()}
+    found = {
+        graph.nodes[entry.node]["name"]: form
+        for entry, form in symbolic_shapes.symbolic_shapes(graph).items()
+    }
     batch, _, *size = found["data"].sizes
-    assert found["d"] == forms.Form((batch, 20, *size), True)
+    assert found["d"] == symbolic_shapes.SymbolicShape((batch, 20, *size), True)
 
 
 @pytest.mark.parametrize(
