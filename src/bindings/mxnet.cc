@@ -169,10 +169,11 @@ const std::vector<const Operator*>& all_operators() {
   return all;
 }
 // The library API takes a set of plain function pointers for each operator, and does not pass them
-// the operator: Slot<I> has the functions of all_operators()[I]. The template parameter is an index
-// instead of the operator's class, because the operators' files do not include MXNet's header.
+// the operator: EntryPoints<I> has the functions of all_operators()[I]. The template parameter is
+// an index instead of the operator's class, because the operators' files do not include MXNet's
+// header.
 template <size_t I>
-struct Slot {
+struct EntryPoints {
   static const Operator& op() { return *all_operators()[I]; }
   static MXReturnValue parse(const Attributes& attributes, int* inputs, int* outputs) {
     return parse_attributes(op(), attributes, inputs, outputs);
@@ -215,13 +216,13 @@ struct Slot {
 };
 
 // The maximum number of operators; initialize() fails if there are more.
-#ifndef GLUON_ROI_SLOTS
-#define GLUON_ROI_SLOTS 64
+#ifndef GLUON_ROI_MAX_OPERATORS
+#define GLUON_ROI_MAX_OPERATORS 64
 #endif
-constexpr size_t kSlots = GLUON_ROI_SLOTS;
+constexpr size_t kMaxOperators = GLUON_ROI_MAX_OPERATORS;
 template <size_t... I>
 void add_operators(std::index_sequence<I...>) {
-  (Slot<I>::add(), ...);
+  (EntryPoints<I>::add(), ...);
 }
 
 }  // namespace
@@ -245,14 +246,14 @@ mxnet::ext::MXReturnValue initialize(int version) {
     MX_ERROR_MSG << "gluon_roi needs MXNet 1.8 or newer";
     return mxnet::ext::MX_FAIL;
   }
-  if (gluon_roi::all_operators().size() > gluon_roi::kSlots) {
+  if (gluon_roi::all_operators().size() > gluon_roi::kMaxOperators) {
     MX_ERROR_MSG << "gluon_roi has " << gluon_roi::all_operators().size()
-                 << " operators, expected at most " << gluon_roi::kSlots
-                 << " (GLUON_ROI_SLOTS in src/bindings/mxnet.cc)";
+                 << " operators, expected at most " << gluon_roi::kMaxOperators
+                 << " (GLUON_ROI_MAX_OPERATORS in src/bindings/mxnet.cc)";
     return mxnet::ext::MX_FAIL;
   }
   gluon_roi::is_np_shape =
       gluon_roi::mxnet_function<int(int*)>(__builtin_return_address(0), "MXIsNumpyShape");
-  gluon_roi::add_operators(std::make_index_sequence<gluon_roi::kSlots>());
+  gluon_roi::add_operators(std::make_index_sequence<gluon_roi::kMaxOperators>());
   return mxnet::ext::MX_SUCCESS;
 }

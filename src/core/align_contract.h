@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base class of the operators whose bins read every channel of a map. cpu/align.h and cuda/align.h
-// define the functions declared here.
+// Base class of the operators whose weights separate along the axes, out = Ay . X . Ax^T
+// (DESIGN.md, "Taps"): ROIAlign, PyramidROIAlign, PSROIAlign, PrROIPool and DeformableROIAlign.
+// cpu/align.h and cuda/align.h define the functions declared here.
 #pragma once
 #include "roi_contract.h"
 

@@ -30,7 +30,7 @@ struct Input {
   int32_t rank;       // number of dimensions; 0 if it varies
   bool optional;      // an attribute of the same name on MXNet's node is True if it is given
   bool has_gradient;  // false: the gradient is 0 whatever the parameters are
-  bool variadic;      // a list of Op::array_count(params) arrays
+  bool variadic;  // a list of Op::array_count(params) arrays; gluon_roi_operators() has "several"
 };
 
 constexpr Input kData{"data", Role::kMaps, 4, false, true, false};
@@ -53,8 +53,9 @@ struct Outputs {
   operator const Tensor&() const { return tensors[0]; }
 };
 
-// ---- Devices ---------------------------------------------------------------------
+// ---- Devices ------------------------------------------------------------------------------------
 
+// Selects the CPU's zero_fill().
 struct Cpu {};
 // The caller provides the stream, and a workspace in device memory of CudaKernels<Op>::workspace()
 // bytes.
@@ -63,6 +64,8 @@ struct Gpu {
   void* stream;
   char* workspace;
 };
+
+// ---- Operators ----------------------------------------------------------------------------------
 
 // Base class of the operators that do not pool boxes.
 template <class Op>

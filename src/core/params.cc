@@ -55,8 +55,7 @@ class KindVisitor : public ParamVisitor {
                              int32_t fallback) = 0;
 };
 
-// ---- Parsing text
-// ----------------------------------------------------------------------------------
+// ---- Parsing text -------------------------------------------------------------------------------
 
 void skip_spaces(const char** p) {
   while (**p == ' ') ++*p;
@@ -111,19 +110,20 @@ class Parser final : public KindVisitor {
  public:
   Parser(const char* op, const Attributes& attributes) : op_(op), attributes_(attributes) {}
 
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
-    *height.value = *width.value = pair.fallback;
-    const bool found = find(name, pair.default_text == nullptr,
-                            pair.min > 0 ? "a positive int or (height, width)"
-                                         : "an int from 0 on, or (height, width)");
+  void size(const char* name, Field<int32_t> height, Field<int32_t> width,
+            SizeLimits limits) override {
+    *height.value = *width.value = limits.fallback;
+    const bool found = find(name, limits.default_text == nullptr,
+                            limits.min > 0 ? "a positive int or (height, width)"
+                                           : "an int from 0 on, or (height, width)");
     // MXNet writes "()" for its own defaults.
-    if (!found || (text_ == "()" && pair.default_text != nullptr)) return;
+    if (!found || (text_ == "()" && limits.default_text != nullptr)) return;
     int64_t sides[2];
     int32_t count = 1;
     const bool both = parse_one(text_, &sides[0]);
     if (both) sides[1] = sides[0];
     require(both || (parse_list(text_, 2, sides, &count) && count == 2));
-    require(sides[0] >= pair.min && sides[1] >= pair.min);
+    require(sides[0] >= limits.min && sides[1] >= limits.min);
     expected_ = "at most 16777216";
     require(sides[0] <= kMaxAlongAxis && sides[1] <= kMaxAlongAxis);
     *height.value = static_cast<int32_t>(sides[0]);
@@ -221,20 +221,20 @@ class Parser final : public KindVisitor {
   std::string expected_;
 };
 
-// ---- Checking a struct
-// --------------------------------------------------------------------------------
+// ---- Checking a struct --------------------------------------------------------------------------
 
 class Checker final : public KindVisitor {
  public:
   explicit Checker(const char* op) : op_(op) {}
 
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
+  void size(const char* name, Field<int32_t> height, Field<int32_t> width,
+            SizeLimits limits) override {
     const int32_t h = *height.value, w = *width.value;
-    const bool may_be_zero = pair.fallback < pair.min && pair.default_text != nullptr;
-    const int32_t min = may_be_zero ? 0 : pair.min;
+    const bool may_be_zero = limits.fallback < limits.min && limits.default_text != nullptr;
+    const int32_t min = may_be_zero ? 0 : limits.min;
     if (h < min || w < min || (may_be_zero && (h == 0) != (w == 0))) {
-      fail(op_, "argument ", name, ": expected ", pair.min > 0 ? "positive " : "",
-           "height and width", pair.min > 0 ? "" : " from 0 on", ", got ", h, ", ", w);
+      fail(op_, "argument ", name, ": expected ", limits.min > 0 ? "positive " : "",
+           "height and width", limits.min > 0 ? "" : " from 0 on", ", got ", h, ", ", w);
     }
     if (h > kMaxAlongAxis || w > kMaxAlongAxis) {
       fail(op_, "argument ", name, ": expected at most ", kMaxAlongAxis, ", got ", h, ", ", w);
@@ -275,16 +275,16 @@ class Checker final : public KindVisitor {
   const char* op_;
 };
 
-// ---- Describing a struct
-// -------------------------------------------------------------------------------
+// ---- Describing a struct ------------------------------------------------------------------------
 
 class Describer final : public KindVisitor {
  public:
   explicit Describer(const void* params) : start_(static_cast<const char*>(params)) {}
   const std::string& json() const { return json_; }
 
-  void size(const char* name, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
-    add(name, "size", pair.default_text,
+  void size(const char* name, Field<int32_t> height, Field<int32_t> width,
+            SizeLimits limits) override {
+    add(name, "size", limits.default_text,
         {{"int32", height.name, height.value}, {"int32", width.name, width.value}});
   }
   void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,

@@ -27,12 +27,12 @@ constexpr int kMaxInList = GLUON_ROI_MAX_MAPS;
 constexpr int64_t kMaxAlongAxis = 1 << 24;
 
 // Minimum and default of a (height, width) pair.
-struct Pair {
+struct SizeLimits {
   int32_t min;
   const char* default_text;  // nullptr: required
   int32_t fallback;
 };
-constexpr Pair kRequiredSize{1, nullptr, 0}, kOptionalSize{1, "None", 0}, kStep{1, "1", 1},
+constexpr SizeLimits kRequiredSize{1, nullptr, 0}, kOptionalSize{1, "None", 0}, kStep{1, "1", 1},
     kMargin{0, "0", 0};
 
 // A field of a struct with its C name, which is also the parameter's name unless a parameter has
@@ -52,7 +52,7 @@ class ParamVisitor {
 
   // An int for both axes, or (height, width).
   virtual void size(const char* name, Field<int32_t> height, Field<int32_t> width,
-                    Pair pair = kRequiredSize) = 0;
+                    SizeLimits limits = kRequiredSize) = 0;
   // A number > 0, at most 1e30. It is required if the default is 0.
   virtual void positive(Field<double> field, double fallback = 0) = 0;
   // A number with a default.

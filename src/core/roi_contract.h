@@ -46,8 +46,8 @@ class RoiOperator {
   // Whether the operator is position-sensitive: bin (p, q) reads its own score map, as layout()
   // defines, instead of the output's channel. Such an operator has output_dim.
   static constexpr bool kGrouped = false;
-  static PositionSensitive layout(const P& p, int64_t channels) {
-    return PositionSensitive::ungrouped(channels, p.pooled_height, p.pooled_width);
+  static ChannelLayout layout(const P& p, int64_t channels) {
+    return ChannelLayout::ungrouped(channels, p.pooled_height, p.pooled_width);
   }
   // Number of coordinates of a box.
   static constexpr int kCoordinates = 4;

@@ -37,7 +37,8 @@ HOST_DEVICE To bit_cast(From from) {
   return to;
 }
 
-// All NaNs are converted to this one, because processors preserve different payload bits.
+// All NaNs are converted to this one with their sign, because processors preserve different payload
+// bits.
 constexpr uint32_t kHalfNan = 0x7e00u;
 
 #if defined(__aarch64__) && !defined(__CUDACC__)

@@ -4,9 +4,9 @@
 // ("Taps", "Bands") explains the loops.
 #pragma once
 #include "../core/align_contract.h"
-#include "aligned_map.h"
 #include "box_gradient.h"
 #include "memory.h"
+#include "pooled_map.h"
 
 namespace gluon_roi::cpu {
 
@@ -64,7 +64,7 @@ template <class Op, class T>
 void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTable<SumOf<T>> all,
                       const Tensor& out) {
   using A = SumOf<T>;
-  Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, std::move(all));
+  Vector<PooledMap<T>> maps = pooled_maps<Op, T>(p, in, std::move(all));
   T* result = data_of<T>(out);
   const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
   for (auto& map : maps) map.table.sort_by_lower_edge();
@@ -72,27 +72,27 @@ void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTabl
   const auto pool = [&](const auto& map, size_t, int64_t id) {
     const ChannelTask<A> task(id, map.data);
     const RoiTable<A>& table = map.table;
-    const TapTable<A>& axes = map.axes;
+    const TapTable<A>& tap_table = map.tap_table;
     const T* data = data_of<const T>(map.data);
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
-    const Chunk rois = table.of_image(task.image, axes.chunk);
+    const Chunk rois = table.of_image(task.image, tap_table.chunk);
     if (rois.empty()) return;
     A* block = scratch<A>((cells + bins + map.data.shape[2] * pooled_width) * kLanes<A>);
     A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
     A* rows = tile + bins * kLanes<A>;    // the rows of the map that it reads, times Ax^T
-    const auto& runs = axes.coverage.runs(task.image);
+    const auto& runs = tap_table.coverage.runs(task.image);
     run_simd([&](auto simd) INLINE_LAMBDA {
       using Values = Lanes<A, decltype(simd)>;
       int64_t packed = 0;  // rows
       for (int64_t i = rois.begin; i < rois.end; ++i) {
         const int64_t row_of_out = table.output_row(table.order[i]);
-        const Tap<A>* taps = axes.taps(i);
-        const auto* y_ranges = axes.row_ranges(i);
-        const auto* x_ranges = axes.column_ranges(i);
-        const auto list = axes.list(i);
+        const Tap<A>* taps = tap_table.taps(i);
+        const auto* y_ranges = tap_table.row_ranges(i);
+        const auto* x_ranges = tap_table.column_ranges(i);
+        const auto list = tap_table.row_list(i);
         // 1. Pack the rows of the map, channel-last, down to the last row of this RoI. Most of them
         // are packed already.
-        packed = pack_rows(runs, packed, axes.end_of(list), width, data + task.offset, cells,
+        packed = pack_rows(runs, packed, tap_table.end_of(list), width, data + task.offset, cells,
                            task.lanes, block, simd);
         const int64_t next = table.output_row(table.ahead(i));
         GradualPrefetch<T> target(result + task.first_output(next, bins), task.lanes * bins,
@@ -102,7 +102,7 @@ void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTabl
           target.next(count);
           const A* lines[count];
           unrolled<count>([&](auto n) INLINE_LAMBDA {
-            lines[n] = block + axes.cells[first + n] * width * kLanes<A>;
+            lines[n] = block + tap_table.map_rows[first + n] * width * kLanes<A>;
           });
           A* row = rows + (first - list.begin) * pooled_width * kLanes<A>;
           for (int64_t q = 0; q < pooled_width; ++q, row += kLanes<A>) {
@@ -119,9 +119,9 @@ void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTabl
           }
         });
         // 3. Ay . (X . Ax^T).
-        for (int ph = 0; ph < axes.pooled_height; ++ph) {
-          sum_rows<Values, &RowTap<A>::row>(axes.row_taps(i), y_ranges[ph].begin, y_ranges[ph].end,
-                                            rows, pooled_width,
+        for (int ph = 0; ph < tap_table.pooled_height; ++ph) {
+          sum_rows<Values, &RowTap<A>::row>(tap_table.row_taps(i), y_ranges[ph].begin,
+                                            y_ranges[ph].end, rows, pooled_width,
                                             tile + ph * pooled_width * kLanes<A>);
         }
         // 4. Unpack to channel-first.
@@ -131,8 +131,8 @@ void align_valid_rows(const typename Op::Params& p, const RoiArrays& in, RoiTabl
     });
   };
   for_each_round<Op, T>(
-      p, &maps, [](const auto& map) { return rois_at_a_time<T>(map.data, map.axes.bytes()); },
-      [](auto* map) { map->axes.list_rows(); },
+      p, &maps, [](const auto& map) { return rois_at_a_time<T>(map.data, map.tap_table.bytes()); },
+      [](auto* map) { map->tap_table.list_rows(); },
       [&] {
         for_each_task(
             maps, elements(out), [](const auto& map) { return ChannelTask<A>::count(map.data); },
@@ -191,7 +191,7 @@ template <class Op, class T>
 void align_backward(const typename Op::Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
                     const Tensor* d_maps) {
   using A = SumOf<T>;
-  Vector<AlignedMap<T>> maps = aligned_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
+  Vector<PooledMap<T>> maps = pooled_maps<Op, T>(p, in, RoiTable<A>(Op::kName, in, p.bad_index));
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t pooled_width = p.pooled_width, bins = p.pooled_height * pooled_width;
 
@@ -201,7 +201,7 @@ void align_backward(const typename Op::Params& p, const RoiArrays& in, const Ten
     const Band& band = map.bands[task.image * bands + id % bands];
     if (map.accumulate && band.taps.empty()) return;
     const RoiTable<A>& table = map.table;
-    const TapTable<A>& axes = map.axes;
+    const TapTable<A>& tap_table = map.tap_table;
     const int64_t width = map.data.shape[3], cells = map.data.shape[2] * width;
     const int64_t begin = band.first * width;
     const int64_t band_cells = std::min(map.band_rows * width, cells - begin);
@@ -213,12 +213,12 @@ void align_backward(const typename Op::Params& p, const RoiArrays& in, const Ten
       using Values = Lanes<A, decltype(simd)>;
       begin_gradients(band.runs, map.accumulate, planes, cells, task.lanes, block, simd);
       for (size_t i = 0; i < band.taps.size(); ++i) {
-        const Band::RowTaps& y_taps = band.taps[i];
-        const Band::RowTaps& later = band.taps[std::min(i + 1, band.taps.size() - 1)];
-        const Tap<A>* taps = axes.taps(y_taps.roi);
-        const auto x_taps = axes.all_columns(y_taps.roi);
+        const Band::RoiRange& y_taps = band.taps[i];
+        const Band::RoiRange& later = band.taps[std::min(i + 1, band.taps.size() - 1)];
+        const Tap<A>* taps = tap_table.taps(y_taps.roi);
+        const auto x_taps = tap_table.all_columns(y_taps.roi);
         // 1. Pack the gradients of the RoI's outputs, channel-last.
-        const auto d_out_of = [&](const Band::RowTaps& taps_of) {
+        const auto d_out_of = [&](const Band::RoiRange& taps_of) {
           const int64_t row = table.output_row(table.order[taps_of.roi]);
           return d_out + task.first_output(row, bins);
         };
@@ -231,7 +231,7 @@ void align_backward(const typename Op::Params& p, const RoiArrays& in, const Ten
           A* lines[kMaxTogether];
           int found = 0;
           for (; found < kTogether<Values> && first < y_taps.end; ++found) {
-            const int32_t end = same_cell(taps, first, y_taps.end);
+            const int32_t end = end_of_cell(taps, first, y_taps.end);
             next_d_out.next(end - first);
             lines[found] = block + (taps[first].cell - band.first) * width * kLanes<A>;
             sum_rows<Values, &Tap<A>::bin>(taps, first, end, tile, pooled_width,
@@ -265,9 +265,10 @@ void align_backward(const typename Op::Params& p, const RoiArrays& in, const Ten
     });
   };
   for_each_round<Op, T>(
-      p, &maps, [](const auto& map) { return gradients_at_a_time<T>(map.data, map.axes.bytes()); },
+      p, &maps,
+      [](const auto& map) { return gradients_at_a_time<T>(map.data, map.tap_table.bytes()); },
       [](auto* map) {
-        map->axes.sort_by_cell();
+        map->tap_table.sort_by_cell();
         map->cut_bands();
       },
       [&] {
@@ -281,20 +282,20 @@ void align_backward(const typename Op::Params& p, const RoiArrays& in, const Ten
 template <class Op, class T>
 void align_roi_gradient(const typename Op::Params& p, const RoiArrays& in, const Tensor& d_out,
                         const Tensor& d_rois) {
-  using G = SumOf<T>;
-  const RoiTable<G> table(Op::kName, in, p.bad_index);
+  using A = SumOf<T>;
+  const RoiTable<A> table(Op::kName, in, p.bad_index);
   const Pyramid pyramid = Op::pyramid(p);
   const Vector<int32_t> map_of = maps_of(pyramid, table);
-  const PositionSensitive layout = Op::layout(p, in.data.shape[1]);
+  const ChannelLayout layout = Op::layout(p, in.data.shape[1]);
   const int64_t bins = layout.bins();
   write_roi_gradients(
       table, in.coordinates, 4 * elements(d_out), d_rois,
-      [&](int64_t k, const Roi<G>& roi, double* gradient) {
+      [&](int64_t k, const Roi<A>& roi, double* gradient) {
         const Tensor& data = in.maps[map_of[k]];
         const int64_t cells = data.shape[2] * data.shape[3];
         auto rule = Op::rule(p);
         rule.spatial_scale = pyramid.scale[map_of[k]];
-        const RoiGradient<G> terms(p.pooled_height, p.pooled_width, rule, roi, data);
+        const RoiGradient<A> terms(p.pooled_height, p.pooled_width, rule, roi, data);
         const T* maps = data_of<const T>(data) + roi.image * data.shape[1] * cells;
         const T* d_row = data_of<const T>(d_out) + table.output_row(k) * layout.output_dim * bins;
         run_scalar<T>([&](auto simd) INLINE_LAMBDA {

@@ -14,27 +14,27 @@ namespace gluon_roi::cpu {
 // The samples of a chunk of RoIs that are on the map.
 template <class A>
 struct SampleLists {
-  struct Bin {
+  struct AxisBin {
     const Sample<A>* samples;
     int64_t count;
     bool has_outside;  // samples, whose value is 0
   };
   Chunk chunk{0, 0};
-  int64_t bins_per_roi = 0;  // P + Q
-  Vector<Bin> bins;          // of each RoI in the table's order: P along y, then Q along x
+  int64_t axis_bins_per_roi = 0;  // P + Q
+  Vector<AxisBin> bins;           // of each RoI in the table's order: P along y, then Q along x
   Coverage coverage;
 
   template <class Rule>
   void make(const Rule& rule, int pooled_height, int pooled_width, const RoiTable<A>& table,
             const Chunk& rois, const Tensor& data) {
     chunk = rois;
-    bins_per_roi = int64_t{pooled_height} + pooled_width;
-    bins.resize(static_cast<size_t>(chunk.count() * bins_per_roi));
+    axis_bins_per_roi = int64_t{pooled_height} + pooled_width;
+    bins.resize(static_cast<size_t>(chunk.count() * axis_bins_per_roi));
     lists_.resize(std::max(lists_.size(), static_cast<size_t>(chunk.shares())));
     Vector<Run> rows(static_cast<size_t>(chunk.count())), columns(rows.size());
     const auto height = static_cast<int32_t>(data.shape[2]);
     const auto width = static_cast<int32_t>(data.shape[3]);
-    parallel_for(chunk.shares(), chunk.count() * bins_per_roi * kElementsPerBin,
+    parallel_for(chunk.shares(), chunk.count() * axis_bins_per_roi * kElementsPerBin,
                  [&](int64_t number) {
                    Vector<Sample<A>>& list = lists_[number];
                    list.clear();
@@ -42,7 +42,7 @@ struct SampleLists {
                    for (int64_t i = share.begin; i < share.end; ++i) {
                      const Roi<A>& roi = table.rois[table.order[i]];
                      const int64_t n = i - chunk.begin;
-                     Bin* bin = bins.data() + n * bins_per_roi;
+                     AxisBin* bin = bins.data() + n * axis_bins_per_roi;
                      bin = add(rule.axis(roi.y1(), roi.y2(), pooled_height, height), pooled_height,
                                &list, &rows[n], bin);
                      add(rule.axis(roi.x1(), roi.x2(), pooled_width, width), pooled_width, &list,
@@ -50,8 +50,8 @@ struct SampleLists {
                    }
                    // The list does not grow any more, so its samples have addresses.
                    const Sample<A>* next = list.data();
-                   for (int64_t b = (share.begin - chunk.begin) * bins_per_roi;
-                        b < (share.end - chunk.begin) * bins_per_roi; ++b) {
+                   for (int64_t b = (share.begin - chunk.begin) * axis_bins_per_roi;
+                        b < (share.end - chunk.begin) * axis_bins_per_roi; ++b) {
                      bins[b].samples = next;
                      next += bins[b].count;
                    }
@@ -64,14 +64,17 @@ struct SampleLists {
     }
     coverage.finish();
   }
-  const Bin* of_roi(int64_t i) const { return bins.data() + (i - chunk.begin) * bins_per_roi; }
+  const AxisBin* of_roi(int64_t i) const {
+    return bins.data() + (i - chunk.begin) * axis_bins_per_roi;
+  }
 
  private:
   static constexpr int64_t kElementsPerBin = 100;
   Vector<Vector<Sample<A>>> lists_;  // of each share
 
   template <class Axis>
-  static Bin* add(const Axis& axis, int axis_bins, Vector<Sample<A>>* list, Run* cells, Bin* bin) {
+  static AxisBin* add(const Axis& axis, int axis_bins, Vector<Sample<A>>* list, Run* cells,
+                      AxisBin* bin) {
     for (int q = 0; q < axis_bins; ++q, ++bin) {
       const size_t begin = list->size();
       int64_t first, last;
@@ -108,16 +111,17 @@ ALWAYS_INLINE Values bilinear_lanes(const A* block, int64_t width, const Sample<
 }
 
 // Calls body(y, x) for the samples of a bin, row by row.
-template <class Bin, class Body>
-ALWAYS_INLINE void for_each_sample(const Bin& y_bin, const Bin& x_bin, const Body& body) {
+template <class AxisBin, class Body>
+ALWAYS_INLINE void for_each_sample(const AxisBin& y_bin, const AxisBin& x_bin, const Body& body) {
   for (int64_t j = 0; j < y_bin.count; ++j) {
     for (int64_t i = 0; i < x_bin.count; ++i) body(y_bin.samples[j], x_bin.samples[i]);
   }
 }
 
 // The maxima of a bin in all lanes.
-template <class Values, class T, class A, class Bin>
-ALWAYS_INLINE Values largest_lanes(const A* block, int64_t width, const Bin& y, const Bin& x) {
+template <class Values, class T, class A, class AxisBin>
+ALWAYS_INLINE Values largest_lanes(const A* block, int64_t width, const AxisBin& y,
+                                   const AxisBin& x) {
   Values best = Values::all(kLowest<T>);
   for_each_sample(y, x, [&](const Sample<A>& at_y, const Sample<A>& at_x) INLINE_LAMBDA {
     best.keep_greater(bilinear_lanes<Values>(block, width, at_y, at_x));

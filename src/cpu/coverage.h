@@ -67,7 +67,8 @@ class Coverage {
 
   // Whether it is faster to read the map directly, channel by channel, than to pack the covered
   // cells into `blocks` channel blocks, for a task with this share of the image's reads and
-  // `channels` channels.
+  // `channels` channels. Directly, each channel costs all reads; packed, all channels together cost
+  // them once, and packing a cell of a block costs as much as kReadsToPack reads.
   bool unpacked_is_faster(int64_t image, double share, int64_t blocks, int64_t channels) const {
     constexpr int64_t kReadsToPack = 3;
     const Image& counts = images_[image];

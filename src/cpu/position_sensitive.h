@@ -13,7 +13,7 @@ namespace gluon_roi::cpu {
 // one row of bins. `bins` is the operator's table of the bins along both axes (BinTable or
 // TapTable), which make_bins(chunk) computes.
 template <class T, class Table, class Bins, class MakeBins, class Kernel>
-void forward_by_groups(const PositionSensitive& layout, const Tensor& data, const Table& table,
+void forward_by_groups(const ChannelLayout& layout, const Tensor& data, const Table& table,
                        const Bins& bins, const MakeBins& make_bins, const Tensor& out,
                        const Kernel& pool) {
   using A = SumOf<T>;
@@ -36,7 +36,7 @@ void forward_by_groups(const PositionSensitive& layout, const Tensor& data, cons
 // The same for a backward pass: add_gradients(task, rois, d_maps, tile, simd) adds to the gradients
 // of the task's score maps. Every cell of d_data is written.
 template <class T, class Table, class Bins, class MakeBins, class Kernel>
-void backward_by_groups(const PositionSensitive& layout, const Tensor& d_data, const Table& table,
+void backward_by_groups(const ChannelLayout& layout, const Tensor& d_data, const Table& table,
                         const Bins& bins, const MakeBins& make_bins, const Tensor& d_out,
                         const Kernel& add_gradients) {
   using A = SumOf<T>;

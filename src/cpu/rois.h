@@ -40,10 +40,10 @@ struct RoiTable {
   RoiTable() = default;
   RoiTable(const char* op, const RoiArrays& in, int32_t bad_index)
       : rows(RoiRows::make(in, bad_index == GLUON_ROI_BAD_INDEX_PADDING)) {
-    rois.resize(static_cast<size_t>(rows.rows));
+    rois.resize(static_cast<size_t>(rows.count));
     begin.assign(static_cast<size_t>(rows.images) + 1, 0);
     if (rows.counts != nullptr) check_counts(op, rows);
-    for (int64_t k = 0; k < rows.rows; ++k) {
+    for (int64_t k = 0; k < rows.count; ++k) {
       const Roi<G>& roi = rois[k] = rows.template decode<G>(k);
       if (roi.state == RoiState::kBadBatch) {
         const double index = rows.batch_index(k);
@@ -59,7 +59,7 @@ struct RoiTable {
     for (int64_t i = 0; i < rows.images; ++i) begin[i + 1] += begin[i];
     order.resize(static_cast<size_t>(begin[rows.images]));
     Vector<int64_t> next(begin.begin(), begin.end() - 1);
-    for (int64_t k = 0; k < rows.rows; ++k) {
+    for (int64_t k = 0; k < rows.count; ++k) {
       if (rois[k].state == RoiState::kValid) order[next[rois[k].image]++] = k;
     }
   }
@@ -130,8 +130,8 @@ struct RoiTable {
       }
       sum += count;
     }
-    if (sum != static_cast<double>(rows.rows)) {
-      fail(op, "rois_num sums to ", sum, ", expected ", rows.rows, " (the rows of rois)");
+    if (sum != static_cast<double>(rows.count)) {
+      fail(op, "rois_num sums to ", sum, ", expected ", rows.count, " (the rows of rois)");
     }
   }
 };

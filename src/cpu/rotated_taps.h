@@ -37,7 +37,8 @@ int64_t estimated_taps(const RotatedRule& rule, const SampledBox<G>& box) {
   return static_cast<int64_t>(std::min(4 * box.divisor() * bins, 2 * cells + 4 * bins));
 }
 
-// A number for each cell of a rectangle of the map. All are 0 when the rectangle moves.
+// A number for each cell of a rectangle of the map. The caller sets all numbers back to 0 before
+// move().
 template <class N>
 class CellWindow {
  public:
@@ -138,7 +139,7 @@ class BinTaps {
  public:
   // Starts with a box. Returns the part of the map with all cells that it reads.
   CellRect begin(const RotatedRule& rule, const SampledBox<G>& box) {
-    constexpr int64_t kMaxWindow = 1 << 14;  // cells
+    constexpr int64_t kMaxWindow = 1 << 14;  // cells, 64 KB in float32
     samples_.make(rule, box);
     box_ = box;
     share_ = static_cast<G>(1) / box.divisor();
@@ -184,6 +185,7 @@ class BinTaps {
 
   void move_window(const CellRect& rect) {
     window_.move(rect, box_.width);
+    // One more, because sum_parts() writes to the place behind the last.
     if (order_.size() <= window_.size()) order_.resize(window_.size() + 1);
   }
   // Calls add(index, part) for what each sample adds to the weights of its cells, if it is above 0.
@@ -226,7 +228,8 @@ class BinTaps {
     for_each_part(
         u, v, [&](int64_t row, int64_t column) INLINE_LAMBDA { return window.index(row, column); },
         [&](int64_t index, G part) INLINE_LAMBDA {
-          // No branch, because whether a cell is new is hard to predict.
+          // No branch, because whether a cell is new is hard to predict. Sums are never -0 or NaN,
+          // so their bits can be compared, which takes fewer instructions than comparing numbers.
           order[count] = index;
           count += bit_cast<Bits>(sums[index]) == 0;
           sums[index] += part;

@@ -262,12 +262,12 @@ class RotatedSuppression {
 
 // ---- Soft suppression ---------------------------------------------------------------------------
 
-// A box whose score may be lowered. `rank` is its index among the caller's sorted rows.
+// A box whose score may be lowered. `place` is its index among the caller's sorted rows.
 template <class Box>
 struct SoftBox {
   Box box;
   double score;
-  int32_t index, rank;  // boxes with equal scores are sorted by index
+  int32_t index, place;  // boxes with equal scores are sorted by index
 };
 
 template <class Box>

@@ -41,14 +41,16 @@ struct GradientTap {
 
 // The end of the run of taps at `begin` that have the same cell.
 template <class G>
-ALWAYS_INLINE int32_t same_cell(const Tap<G>* taps, int32_t begin, int32_t end) {
+ALWAYS_INLINE int32_t end_of_cell(const Tap<G>* taps, int32_t begin, int32_t end) {
   int32_t i = begin + 1;
   while (i < end && taps[i].cell == taps[begin].cell) ++i;
   return i;
 }
 
-// The tap of a cell in the list of a bin, which begins at `begin`; a new one if there is none. An
-// axis emits cells in one direction, so a tap of the same cell is among the last three.
+// The tap of a cell in the list of a bin, which begins at `begin`; a new one if there is none. Each
+// sample emits its lower cell, then its upper one, and samples follow the axis in one direction.
+// Where positions fall, cells 5 and 6 are followed by 4 and 5: the tap of a cell is among the last
+// three.
 template <class T>
 T* tap_of(int32_t cell, size_t begin, Vector<T>* taps) {
   size_t found = taps->size();
@@ -76,14 +78,14 @@ struct TapTable {
     int32_t begin, end;
     int64_t count() const { return end - begin; }
   };
-  struct List {
-    int64_t begin, end;  // its rows in `cells`
+  struct RowList {
+    int64_t begin, end;  // its rows in `map_rows`
     int64_t taps;        // its first RowTap
   };
   int pooled_height, pooled_width;
   Chunk chunk{0, 0};
   Coverage coverage;
-  Vector<int32_t> cells;  // the map rows that each RoI reads, set by list_rows()
+  Vector<int32_t> map_rows;  // that each RoI reads, set by list_rows()
 
   TapTable(TapTable&&) = default;  // not copyable: pointers would point into the original
   TapTable(int bin_rows, int bin_columns, const Tensor& data)
@@ -96,8 +98,8 @@ struct TapTable {
     const int ranges_per_roi = pooled_height + pooled_width;
     chunk = rois;
     coverage = Coverage(data_);
-    cells.clear();
-    lists_.clear();
+    map_rows.clear();
+    row_lists_.clear();
     row_taps_.clear();
     const int64_t count = chunk.count(), shares = chunk.shares();
     ranges_.resize(static_cast<size_t>(count * ranges_per_roi));
@@ -146,13 +148,13 @@ struct TapTable {
     return row_ranges(i) + pooled_height;
   }
   // The map rows that a RoI reads, and its taps of Ay; valid after list_rows().
-  ALWAYS_INLINE const List& list(int64_t i) const { return lists_[i - chunk.begin]; }
+  ALWAYS_INLINE const RowList& row_list(int64_t i) const { return row_lists_[i - chunk.begin]; }
   ALWAYS_INLINE const RowTap<G>* row_taps(int64_t i) const {
-    return row_taps_.data() + list(i).taps;
+    return row_taps_.data() + row_list(i).taps;
   }
   // One past the last map row of a list.
-  ALWAYS_INLINE int64_t end_of(const List& list) const {
-    return list.begin < list.end ? cells[list.end - 1] + 1 : 0;
+  ALWAYS_INLINE int64_t end_of(const RowList& list) const {
+    return list.begin < list.end ? map_rows[list.end - 1] + 1 : 0;
   }
 
   ALWAYS_INLINE Range all_rows(int64_t i) const {
@@ -171,23 +173,24 @@ struct TapTable {
       sort_by_cell(i, all_columns(i));
     }
   }
-  // Lists the map rows that each RoI reads in `cells`, and makes its row_taps(), sorted by bin and
-  // then by cell.
+  // Lists the map rows that each RoI reads in `map_rows`, and makes its row_taps(), sorted by bin
+  // and then by cell.
   void list_rows() {
-    lists_.reserve(first_.size());
+    row_lists_.reserve(first_.size());
     for (int64_t i = chunk.begin; i < chunk.end; ++i) {
       const Range all = all_rows(i);
       Tap<G>* const taps = first_[i - chunk.begin];
-      const auto first = static_cast<int64_t>(cells.size());
-      for (int32_t t = all.begin; t < all.end; ++t) cells.push_back(taps[t].cell);
-      std::sort(cells.begin() + first, cells.end());
-      cells.erase(std::unique(cells.begin() + first, cells.end()), cells.end());
-      lists_.push_back(
-          List{first, static_cast<int64_t>(cells.size()), static_cast<int64_t>(row_taps_.size())});
+      const auto first = static_cast<int64_t>(map_rows.size());
+      for (int32_t t = all.begin; t < all.end; ++t) map_rows.push_back(taps[t].cell);
+      std::sort(map_rows.begin() + first, map_rows.end());
+      map_rows.erase(std::unique(map_rows.begin() + first, map_rows.end()), map_rows.end());
+      row_lists_.push_back(RowList{first, static_cast<int64_t>(map_rows.size()),
+                                   static_cast<int64_t>(row_taps_.size())});
       for (int bin = 0; bin < pooled_height; ++bin) sort_by_cell(i, row_ranges(i)[bin]);
       for (int32_t t = all.begin; t < all.end; ++t) {
-        const auto found = std::lower_bound(cells.begin() + first, cells.end(), taps[t].cell);
-        row_taps_.push_back({static_cast<int32_t>(found - cells.begin() - first), taps[t].weight});
+        const auto found = std::lower_bound(map_rows.begin() + first, map_rows.end(), taps[t].cell);
+        row_taps_.push_back(
+            {static_cast<int32_t>(found - map_rows.begin() - first), taps[t].weight});
       }
     }
   }
@@ -197,7 +200,7 @@ struct TapTable {
   Vector<Vector<Tap<G>>> taps_;  // for each share of the RoIs
   Vector<Tap<G>*> first_;        // of each RoI
   Vector<Range> ranges_;         // for each RoI: rows of bins, then columns
-  Vector<List> lists_;           // of each RoI
+  Vector<RowList> row_lists_;    // of each RoI
   Vector<RowTap<G>> row_taps_;
 
   void sort_by_cell(int64_t i, const Range& range) {

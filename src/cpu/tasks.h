@@ -8,8 +8,9 @@
 
 namespace gluon_roi::cpu {
 
-// A task of a position-sensitive operator: the RoIs of one image, kLanes output channels c, and a
-// few neighbouring groups (gh, gw) in row gh, that is, the score maps (c * GH + gh) * GW + gw.
+// A task of an operator that uses read_maps() and add_to_maps(): the RoIs of one image, kLanes
+// output channels c, and a few neighbouring groups (gh, gw) in row gh, that is, the score maps
+// (c * GH + gh) * GW + gw. An operator that is not position-sensitive has one group.
 template <class A>
 struct GroupTask {
   // The maximum number of groups in a task. With 8, the outputs of a channel that are written
@@ -25,8 +26,7 @@ struct GroupTask {
   int p_begin, p_end, q_begin, q_end;  // the bins that read these groups
   int q_edge[kMaxGroups + 1];  // first column of bins of each group; the last element is the end
 
-  GroupTask(int64_t task, const PositionSensitive& layout, const Tensor& data,
-            int groups_per_task = 1)
+  GroupTask(int64_t task, const ChannelLayout& layout, const Tensor& data, int groups_per_task = 1)
       : output_dim_(layout.output_dim) {
     const int64_t cells = data.shape[2] * data.shape[3];
     const int64_t blocks = blocks_of<A>(layout.output_dim);
@@ -54,7 +54,7 @@ struct GroupTask {
     return (k * output_dim_ + channel) * bins;
   }
   // The share of a RoI's bins that read these groups.
-  double share_of_bins(const PositionSensitive& layout) const {
+  double share_of_bins(const ChannelLayout& layout) const {
     return static_cast<double>(p_end - p_begin) / layout.pooled_height * (q_end - q_begin) /
            layout.pooled_width;
   }
@@ -66,14 +66,13 @@ struct GroupTask {
     one.lanes = 1;
     return one;
   }
-  static int64_t count(const PositionSensitive& layout, const Tensor& data,
-                       int groups_per_task = 1) {
+  static int64_t count(const ChannelLayout& layout, const Tensor& data, int groups_per_task = 1) {
     return data.shape[0] * blocks_of<A>(layout.output_dim) * layout.group_height *
            (div_up(layout.group_width, groups_per_task));
   }
   // The number of groups per task: as many as have channel blocks that fit into the L2 cache
   // together, but few enough that every thread has several tasks.
-  static int max_groups_per_task(const PositionSensitive& layout, const Tensor& data) {
+  static int max_groups_per_task(const ChannelLayout& layout, const Tensor& data) {
     constexpr int64_t kBlocksBytes = 3 << 19;
     constexpr int kTasksPerThread = 4;
     const int64_t bytes = data.shape[2] * data.shape[3] * kCellBytes;
@@ -81,7 +80,7 @@ struct GroupTask {
     int per_task = static_cast<int>(std::min<int64_t>({cached, kMaxGroups, layout.group_width}));
     while (per_task > 1 && count(layout, data, per_task) < kTasksPerThread * max_threads())
       --per_task;
-    // Balances the tasks of a row.
+    // Balances the tasks of a row. per_task is 0 if not even one block fits.
     const int tasks_per_row =
         per_task > 1 ? div_up(layout.group_width, per_task) : layout.group_width;
     return div_up(layout.group_width, tasks_per_row);
@@ -95,7 +94,7 @@ struct GroupTask {
 // channels at once, on a channel block for each group, or channel by channel on the maps
 // themselves, whichever is faster. The tile is a buffer for one row of the task's bins.
 template <class T, class Kernel>
-void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
+void read_maps(const GroupTask<SumOf<T>>& task, const ChannelLayout& layout,
                const Coverage& coverage, const T* data, int64_t cells, const Kernel& kernel) {
   using A = SumOf<T>;
   const int64_t row_bins = task.q_end - task.q_begin;
@@ -124,7 +123,7 @@ void read_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
 // the gradients in memory, otherwise it overwrites all cells. (float16 is summed in float32 in a
 // single chunk, so it never accumulates.)
 template <class T, class Kernel>
-void add_to_maps(const GroupTask<SumOf<T>>& task, const PositionSensitive& layout,
+void add_to_maps(const GroupTask<SumOf<T>>& task, const ChannelLayout& layout,
                  const Coverage& coverage, bool accumulate, T* d_data, int64_t cells,
                  const Kernel& kernel) {
   using A = SumOf<T>;

@@ -112,10 +112,10 @@ inline int64_t first_row(const RoiTable& tables, const RoiArrays& in, int32_t i)
 }
 
 template <class T, class Rule>
-void launch_roi_gradient(const Gpu& gpu, const Rule& rule, const PositionSensitive& layout,
+void launch_roi_gradient(const Gpu& gpu, const Rule& rule, const ChannelLayout& layout,
                          const RoiArrays& in, const Tensor& d_out, const Tensor& d_rois) {
   for (int32_t i = 0; i < in.count; ++i) {
-    launch(gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.rows, kGradientThreads, rule,
+    launch(gpu, roi_gradient_kernel<T, Rule>, rule.tables.rows.count, kGradientThreads, rule,
            ForwardPlan(layout, in.maps[i], i, first_row(rule.tables, in, i)),
            data_of<const T>(in.maps[i]), data_of<const T>(d_out), d_rois.data, d_rois.dtype);
   }
@@ -186,7 +186,7 @@ struct AlignCall {
   using Params = typename Op::Params;
   const Params& p;
   const RoiArrays& in;
-  PositionSensitive layout;
+  ChannelLayout layout;
   decltype(Op::rule(std::declval<Params>())) rule;
   AlignTable<SumOf<T>> tables;
   RoiLists lists;

@@ -6,10 +6,10 @@
 
 namespace gluon_roi::cuda {
 
-// A thread block computes a chunk of channels of one RoI. Its threads are mapped to (channel, p, q)
-// in the order of the output, so their writes are contiguous. Each thread then continues with the
-// channel that is `groups` further, and computes kUnroll channels at once, which share the bin and
-// therefore the table entries.
+// A thread block computes `block_channels` channels of one RoI. Its threads are mapped to (channel,
+// p, q) in the order of the output, so their writes are contiguous, for `channels_at_once`
+// channels. Each thread then continues with the channel that is this many further, and computes
+// kUnroll of them at once, which share the bin and therefore the table entries.
 constexpr int kForwardThreads = 256;
 constexpr int kUnroll = 4;
 // Tables of a RoI up to this size are copied to shared memory; larger ones are read through the L1
@@ -17,18 +17,18 @@ constexpr int kUnroll = 4;
 constexpr int kStageBytes = 8192;
 
 struct ForwardPlan {
-  PositionSensitive layout;  // groups are 1 x 1 if the operator is not position-sensitive
+  ChannelLayout layout;      // groups are 1 x 1 if the operator is not position-sensitive
   int64_t data_channels;     // C
   int64_t cells;             // H * W
   int32_t width;             // W
   int32_t bins;              // P * Q
-  int32_t groups;            // output channels that the threads of a block are mapped to at a time
-  int32_t chunk;             // output channels of a block
-  int64_t chunks;            // blocks per RoI
+  int32_t channels_at_once;  // output channels that the threads of a block are mapped to
+  int32_t block_channels;    // output channels of a block
+  int64_t channel_blocks;    // blocks per RoI
   int32_t map;               // index of the map; RoIs of other maps are skipped
   int64_t first;             // row of rois for row 0 of out; > 0 for the lists after the first
 
-  ForwardPlan(const PositionSensitive& channels, const Tensor& data, int32_t map_number = 0,
+  ForwardPlan(const ChannelLayout& channels, const Tensor& data, int32_t map_number = 0,
               int64_t first_row = 0)
       : layout(channels),
         data_channels(data.shape[1]),
@@ -39,13 +39,13 @@ struct ForwardPlan {
         first(first_row) {
     const int64_t wanted = std::max<int64_t>(1, div_up(layout.output_dim, kUnroll));
     const int64_t fitting = std::max(1, kForwardThreads / bins);
-    groups = static_cast<int32_t>(std::min(wanted, fitting));
-    chunk = groups * kUnroll * 2;
-    chunks = div_up(layout.output_dim, chunk);
+    channels_at_once = static_cast<int32_t>(std::min(wanted, fitting));
+    block_channels = channels_at_once * kUnroll * 2;
+    channel_blocks = div_up(layout.output_dim, block_channels);
   }
   int threads() const {
     return static_cast<int>(
-        std::min<int64_t>(kForwardThreads, round_up(int64_t{groups} * bins, 32)));
+        std::min<int64_t>(kForwardThreads, round_up(int64_t{channels_at_once} * bins, 32)));
   }
 };
 
@@ -74,10 +74,11 @@ template <class T, class Rule>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(Rule rule, ForwardPlan plan, const T* data, T* out) {
   using A = SumOf<T>;
-  const int64_t k = blockIdx.x / plan.chunks;
-  const int64_t first = blockIdx.x % plan.chunks * plan.chunk;
+  const int64_t k = blockIdx.x / plan.channel_blocks;
+  const int64_t first = blockIdx.x % plan.channel_blocks * plan.block_channels;
   const int64_t channels = plan.layout.output_dim;
-  const int64_t stop = first + plan.chunk < channels ? first + plan.chunk : channels;
+  const int64_t stop =
+      first + plan.block_channels < channels ? first + plan.block_channels : channels;
   const int thread = static_cast<int>(threadIdx.x);
   T* row = out + k * channels * plan.bins;
   const RoiExtent extent = rule.tables.extents[plan.first + k];
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kForwardThreads)
 
   // 3. The outputs of this thread.
   const int group = thread / plan.bins;
-  if (group >= plan.groups) return;
+  if (group >= plan.channels_at_once) return;
   const int64_t step = Rule::kGrouped ? static_cast<int64_t>(plan.layout.group_height) *
                                             plan.layout.group_width * plan.cells
                                       : plan.cells;
@@ -108,18 +109,18 @@ __global__ void __launch_bounds__(kForwardThreads)
   for (int bin = thread % plan.bins; bin < plan.bins; bin += kForwardThreads) {
     const int p = bin / plan.layout.pooled_width, q = bin % plan.layout.pooled_width;
     const T* plane = Rule::kGrouped ? image + plan.layout.channel(0, p, q) * plan.cells : image;
-    for (int64_t c = first + group; c < stop; c += kUnroll * plan.groups) {
+    for (int64_t c = first + group; c < stop; c += kUnroll * plan.channels_at_once) {
       int64_t other[kUnroll];
       A value[kUnroll] = {};
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         // Past the last channel, the first is computed again but not stored.
-        other[u] = c + u * plan.groups < stop ? u * plan.groups * step : 0;
+        other[u] = c + u * plan.channels_at_once < stop ? u * plan.channels_at_once * step : 0;
       }
       rule.pool(view, p, q, plan.width, plane + c * step, other, value);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const int64_t channel = c + u * plan.groups;
+        const int64_t channel = c + u * plan.channels_at_once;
         if (channel >= stop) continue;
         T* const to = row + channel * plan.bins + bin;
         store(to, plan.first > 0 ? load(to) + value[u] : value[u]);
@@ -129,11 +130,11 @@ __global__ void __launch_bounds__(kForwardThreads)
 }
 
 template <class T, class Rule>
-void launch_forward(const Gpu& gpu, const Rule& rule, const PositionSensitive& layout,
+void launch_forward(const Gpu& gpu, const Rule& rule, const ChannelLayout& layout,
                     const Tensor& data, const Tensor& out, int32_t map = 0, int64_t first_row = 0) {
   const ForwardPlan plan(layout, data, map, first_row);
-  launch(gpu, forward_kernel<T, Rule>, out.shape[0] * plan.chunks, plan.threads(), rule, plan,
-         data_of<const T>(data), data_of<T>(out));
+  launch(gpu, forward_kernel<T, Rule>, out.shape[0] * plan.channel_blocks, plan.threads(), rule,
+         plan, data_of<const T>(data), data_of<T>(out));
 }
 
 }  // namespace gluon_roi::cuda

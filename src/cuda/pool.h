@@ -22,7 +22,7 @@ template <class Op, class T>
 struct PoolCall {
   const typename Op::Params& p;
   const RoiArrays& in;
-  PositionSensitive layout;
+  ChannelLayout layout;
   BinTable tables;
   RoiLists lists;
 

@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(kTableThreads)
 }  // namespace
 
 void BinTable::build(const Gpu& gpu, BinRule rule, double spatial_scale) const {
-  launch(gpu, bin_kernel, rows.rows, kTableThreads, *this, rule, static_cast<float>(spatial_scale));
+  launch(gpu, bin_kernel, rows.count, kTableThreads, *this, rule,
+         static_cast<float>(spatial_scale));
 }
 
 // ---- Taps ---------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(kTableThreads) tap_kernel(TapTable<G, AnyTap> 
 template <class G, class AnyTap>
 template <class Rule>
 void TapTable<G, AnyTap>::build(const Gpu& gpu, const Rule& rule) const {
-  launch(gpu, tap_kernel<G, AnyTap, Rule>, rows.rows, kTableThreads, *this, rule);
+  launch(gpu, tap_kernel<G, AnyTap, Rule>, rows.count, kTableThreads, *this, rule);
 }
 
 #define BUILDS_FOR(Rule, G)                                                \

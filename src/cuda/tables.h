@@ -38,7 +38,7 @@ struct RoiTable {
            int64_t classes_of_pairs = 1)
       : RoiTable(arena, in, p.pooled_height, p.pooled_width, p.bad_index, classes_of_pairs) {}
 
-  int64_t all_pairs() const { return rows.rows * classes; }
+  int64_t all_pairs() const { return rows.count * classes; }
   int64_t all_images() const { return rows.images * classes; }  // of each map
 };
 
@@ -49,7 +49,7 @@ struct BinTable : RoiTable {
   template <class Params>
   BinTable(WorkspaceArena* arena, const Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
-        edges(arena->take<int32_t>(rows.rows * 2 * (pooled_height + pooled_width))) {}
+        edges(arena->take<int32_t>(rows.count * 2 * (pooled_height + pooled_width))) {}
 
   void build(const Gpu& gpu, BinRule rule, double spatial_scale) const;
 
@@ -134,14 +134,14 @@ struct TapTable : RoiTable {
         pyramid(maps_of_rois),
         max_taps_y(max_taps(pooled_height, height, rule.max_cells(height))),
         max_taps_x(max_taps(pooled_width, width, rule.max_cells(width))),
-        begin(arena->take<int32_t>(rows.rows *
+        begin(arena->take<int32_t>(rows.count *
                                    (static_cast<int64_t>(pooled_height) + pooled_width + 2))),
-        taps(arena->take<AnyTap>(rows.rows * (max_taps_y + max_taps_x))),
+        taps(arena->take<AnyTap>(rows.count * (max_taps_y + max_taps_x))),
         cell_begin(nullptr),
         cell_taps(nullptr) {
     if (!with_cells) return;
-    cell_begin = arena->take<int32_t>(rows.rows * (static_cast<int64_t>(height) + width + 2));
-    cell_taps = arena->take<BinTap<G>>(rows.rows * (max_taps_y + max_taps_x));
+    cell_begin = arena->take<int32_t>(rows.count * (static_cast<int64_t>(height) + width + 2));
+    cell_taps = arena->take<BinTap<G>>(rows.count * (max_taps_y + max_taps_x));
   }
 
   template <class Rule>

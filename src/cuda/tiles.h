@@ -14,24 +14,24 @@ constexpr int kTileThreads = kTileWidth * kTileHeight;
 constexpr int kTileChannels = 8;
 
 struct TilePlan {
-  PositionSensitive layout;
+  ChannelLayout layout;
   int32_t height, width;
   int32_t tiles_y, tiles_x;
-  int64_t bins;    // P * Q
-  int64_t chunks;  // number of blocks of kTileChannels output channels
+  int64_t bins;            // P * Q
+  int64_t channel_blocks;  // number of blocks of kTileChannels output channels
   int64_t images;
 
-  TilePlan(const PositionSensitive& channels, const Tensor& data)
+  TilePlan(const ChannelLayout& channels, const Tensor& data)
       : layout(channels),
         height(static_cast<int32_t>(data.shape[2])),
         width(static_cast<int32_t>(data.shape[3])),
         tiles_y(div_up(height, kTileHeight)),
         tiles_x(div_up(width, kTileWidth)),
         bins(layout.bins()),
-        chunks(div_up(layout.output_dim, kTileChannels)),
+        channel_blocks(div_up(layout.output_dim, kTileChannels)),
         images(data.shape[0]) {}
   int64_t blocks() const {
-    return images * layout.group_height * layout.group_width * chunks * tiles_y * tiles_x;
+    return images * layout.group_height * layout.group_width * channel_blocks * tiles_y * tiles_x;
   }
 };
 
@@ -55,8 +55,8 @@ struct Tile {
     rest /= plan.tiles_x;
     y_begin = static_cast<int32_t>(rest % plan.tiles_y) * kTileHeight;
     rest /= plan.tiles_y;
-    channel = rest % plan.chunks * kTileChannels;
-    rest /= plan.chunks;
+    channel = rest % plan.channel_blocks * kTileChannels;
+    rest /= plan.channel_blocks;
     group_x = static_cast<int32_t>(rest % plan.layout.group_width);
     rest /= plan.layout.group_width;
     group_y = static_cast<int32_t>(rest % plan.layout.group_height);
@@ -92,7 +92,7 @@ struct Tile {
     return inside(roi.y_begin, roi.y_end, roi.x_begin, roi.x_end);
   }
   // The bins that read the tile's channel group.
-  DEVICE_INLINE BinBlock bin_block(const PositionSensitive& layout) const {
+  DEVICE_INLINE BinBlock bin_block(const ChannelLayout& layout) const {
     return layout.bins_of(group_y, group_x, layout.group_height, layout.group_width);
   }
 };

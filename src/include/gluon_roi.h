@@ -21,6 +21,10 @@
  *             degrees, counter-clockwise in an image whose y points down
  *   trans     (K, 2 * classes, T, T), of data's type: offsets of the bins; deformable_ps_roi_pool
  *             only, optional
+ *   offset    (K, 2, P, Q), of data's type: x and y for each bin; deformable_roi_align only,
+ *             optional
+ *   mask      (K, 1, P, Q), of data's type: a factor for each bin; deformable_roi_align only,
+ *             optional
  *   rois_num  (N,) boxes per image, int32 / int64 / float32 / float64; optional
  *
  * The other operators have these inputs, which src/ops/<op>.h describes:

@@ -87,7 +87,7 @@ namespace {
 
 // A row of a batch: its class, and its index among the sorted rows.
 struct Member {
-  int32_t class_id, rank;
+  int32_t class_id, place;
 };
 
 // Calls run(members, count) with the sorted rows of each class, because classes do not suppress one
@@ -101,7 +101,7 @@ void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, co
   }
   if (p.id_index >= 0 && p.force_suppress == 0) {
     std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
-      return a.class_id != b.class_id ? a.class_id < b.class_id : a.rank < b.rank;
+      return a.class_id != b.class_id ? a.class_id < b.class_id : a.place < b.place;
     });
   }
   for (size_t begin = 0; begin < members.size();) {
@@ -114,8 +114,8 @@ void for_each_class(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted, co
 
 // Returns the indices of the kept rows among the sorted rows, ascending.
 template <class T>
-Vector<int32_t> kept_ranks(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
-                           bool parallel) {
+Vector<int32_t> kept_places(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sorted,
+                            bool parallel) {
   using A = SumOf<T>;
   const float threshold = static_cast<float>(p.overlap_thresh);
   Vector<int32_t> kept;
@@ -123,18 +123,18 @@ Vector<int32_t> kept_ranks(const BoxNMS::Params& p, const Vector<NmsRow<T>>& sor
     Vector<int32_t> of_class;
     if (p.in_format == GLUON_ROI_ROTATED) {
       Vector<RotatedOverlapBox> boxes(static_cast<size_t>(count));
-      for (int64_t i = 0; i < count; ++i) sorted[members[i].rank].load_box(&boxes[i]);
+      for (int64_t i = 0; i < count; ++i) sorted[members[i].place].load_box(&boxes[i]);
       of_class = RotatedSuppression(boxes, threshold).run(parallel);
     } else {
       BoxColumns<A> boxes(count);
       for (int64_t i = 0; i < count; ++i) {
         OverlapBox<A> box;
-        sorted[members[i].rank].load_box(&box);
+        sorted[members[i].place].load_box(&box);
         boxes.set(i, box);
       }
       of_class = Suppression<A, false>(boxes, threshold).run(count, parallel);
     }
-    for (const int32_t index : of_class) kept.push_back(members[index].rank);
+    for (const int32_t index : of_class) kept.push_back(members[index].place);
   });
   std::sort(kept.begin(), kept.end());
   return kept;
@@ -149,11 +149,11 @@ Vector<SoftBox<Box>> kept_softly(const BoxNMS::Params& p, const Vector<NmsRow<T>
   for_each_class(p, sorted, [&](const Member* members, int64_t count) {
     Vector<SoftBox<Box>> boxes(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
-      const int32_t rank = members[i].rank;
-      boxes[i].rank = rank;
-      boxes[i].index = ranks[rank].index;
-      boxes[i].score = sorted[rank].score();
-      sorted[rank].load_box(&boxes[i].box);
+      const int32_t place = members[i].place;
+      boxes[i].place = place;
+      boxes[i].index = ranks[place].index;
+      boxes[i].score = sorted[place].score();
+      sorted[place].load_box(&boxes[i].box);
     }
     const auto of_class = suppress_softly(std::move(boxes), BoxNMS::decay(p), p.min_score);
     kept.insert(kept.end(), of_class.begin(), of_class.end());
@@ -178,16 +178,16 @@ void run_batch(const BoxNMS::Params& p, const BoxNMS::Sizes& sizes, const T* dat
   sorted.reserve(ranks.size());
   for (const Rank<A>& rank : ranks) sorted.push_back({data + rank.index * sizes.width, p});
   int64_t count = 0;
-  const auto keep = [&](int32_t rank) {
-    sorted[rank].copy(sizes.width, out + count * sizes.width);
-    record[count++] = static_cast<int32_t>(first + ranks[rank].index);
+  const auto keep = [&](int32_t place) {
+    sorted[place].copy(sizes.width, out + count * sizes.width);
+    record[count++] = static_cast<int32_t>(first + ranks[place].index);
   };
   const auto keep_with_score = [&](const auto& box) {
-    keep(box.rank);
+    keep(box.place);
     store(out + (count - 1) * sizes.width + p.score_index, static_cast<A>(box.score));
   };
   if (!BoxNMS::is_soft(p)) {
-    for (const int32_t rank : kept_ranks(p, sorted, parallel)) keep(rank);
+    for (const int32_t place : kept_places(p, sorted, parallel)) keep(place);
   } else if (p.in_format == GLUON_ROI_ROTATED) {
     for (const auto& box : kept_softly<RotatedOverlapBox>(p, sorted, ranks)) keep_with_score(box);
   } else {

@@ -48,7 +48,7 @@ constexpr int64_t kElementsPerOutput = 20;
 // The taps of one bin along both axes.
 template <class A>
 struct BinTaps {
-  Vector<PartTap<A>> y, x;
+  Vector<PsroiTap<A>> y, x;
   size_t y_count, x_count;  // taps in use
   A divisor;                // number of samples of the bin that are on the map, at least 1
 
@@ -56,14 +56,14 @@ struct BinTaps {
       : y(max_taps(samples_per_axis, data.shape[2])),
         x(max_taps(samples_per_axis, data.shape[3])) {}
 
-  ALWAYS_INLINE void find(const PartAxis<A>& y_axis, const PartAxis<A>& x_axis, A first_y,
+  ALWAYS_INLINE void find(const PsroiAxis<A>& y_axis, const PsroiAxis<A>& x_axis, A first_y,
                           A first_x) {
     y_count = x_count = 0;
-    const int32_t high =
-        y_axis.for_each_tap(first_y, [&](const PartTap<A>& tap) { y[y_count++] = tap; });
-    const int32_t wide =
-        x_axis.for_each_tap(first_x, [&](const PartTap<A>& tap) { x[x_count++] = tap; });
-    divisor = std::max(static_cast<A>(high) * static_cast<A>(wide), A(1));
+    const int32_t y_samples =
+        y_axis.for_each_tap(first_y, [&](const PsroiTap<A>& tap) { y[y_count++] = tap; });
+    const int32_t x_samples =
+        x_axis.for_each_tap(first_x, [&](const PsroiTap<A>& tap) { x[x_count++] = tap; });
+    divisor = std::max(static_cast<A>(y_samples) * static_cast<A>(x_samples), A(1));
   }
 
  private:
@@ -78,7 +78,7 @@ template <class T>
 struct Call {
   using A = SumOf<T>;
   struct Axes {
-    PartAxis<A> y, x;
+    PsroiAxis<A> y, x;
   };
   int32_t samples;
   RoiTable<A> table;
@@ -99,9 +99,9 @@ struct Call {
     for (const int64_t k : table.order) {
       const Roi<A>& roi = table.rois[k];
       axes[k].y =
-          PartAxis<A>::make(roi.y1(), roi.y2(), p.spatial_scale, p.pooled_height, samples, height);
+          PsroiAxis<A>::make(roi.y1(), roi.y2(), p.spatial_scale, p.pooled_height, samples, height);
       axes[k].x =
-          PartAxis<A>::make(roi.x1(), roi.x2(), p.spatial_scale, p.pooled_width, samples, width);
+          PsroiAxis<A>::make(roi.x1(), roi.x2(), p.spatial_scale, p.pooled_width, samples, width);
       for (int64_t c = 0; c < by_class.classes; ++c) add_coverage(roi.image, k, c);
     }
     coverage.finish();
@@ -159,7 +159,7 @@ struct Call {
       if (offsets.trans == nullptr) break;
     }
     if (!any) return;
-    const PartAxis<A>&y_axis = axes[k].y, &x_axis = axes[k].x;
+    const PsroiAxis<A>&y_axis = axes[k].y, &x_axis = axes[k].x;
     const int pooled_height = by_class.layout.pooled_height;
     const int pooled_width = by_class.layout.pooled_width;
     int32_t y0, y1, x0, x1;
@@ -171,7 +171,7 @@ struct Call {
                  taps_of(y_axis, pooled_height, y1 - y0) * taps_of(x_axis, pooled_width, x1 - x0));
   }
   // The approximate number of taps of all bins of an axis.
-  int64_t taps_of(const PartAxis<A>& axis, int axis_bins, int32_t cells) const {
+  int64_t taps_of(const PsroiAxis<A>& axis, int axis_bins, int32_t cells) const {
     const int64_t max_taps = std::min<int64_t>(2 * int64_t{samples}, cells);
     return axis_bins * static_cast<int64_t>(std::min<A>(axis.bin + 2, static_cast<A>(max_taps)));
   }
@@ -188,7 +188,7 @@ void run_offset_gradient(const Params& p, const RoiArrays& in, const Tensor& d_o
   };
   const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
-  const PositionSensitive& layout = call.by_class.layout;
+  const ChannelLayout& layout = call.by_class.layout;
   const T* data = data_of<const T>(in.data);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d_trans);
@@ -268,7 +268,7 @@ void DeformablePSROIPool::forward(const Params& p, const RoiArrays& in, const Te
   using A = SumOf<T>;
   const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
-  const PositionSensitive& layout = call.by_class.layout;
+  const ChannelLayout& layout = call.by_class.layout;
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;
@@ -314,7 +314,7 @@ void DeformablePSROIPool::backward(const Params& p, const RoiArrays& in, const T
   using A = SumOf<T>;
   const Call<T> call(p, in);
   const Tensor& by_class = call.by_class.data;
-  const PositionSensitive& layout = call.by_class.layout;
+  const ChannelLayout& layout = call.by_class.layout;
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
   const int64_t width = by_class.shape[3], cells = by_class.shape[2] * width;

@@ -18,16 +18,16 @@ struct PartTable : RoiTable {
   using A = SumOf<T>;
   PartOffsets<T> offsets;
   int32_t samples;
-  PartAxis<A>* axes;  // K * 2: y, then x
+  PsroiAxis<A>* axes;  // K * 2: y, then x
 
   PartTable(WorkspaceArena* arena, const DeformablePSROIPool::Params& p, const RoiArrays& in,
             int64_t classes_of_pairs)
       : RoiTable(arena, p, in, classes_of_pairs),
         offsets(DeformablePSROIPool::offsets<T>(p, in)),
         samples(p.sample_per_part),
-        axes(arena->take<PartAxis<A>>(rows.rows * 2)) {}
+        axes(arena->take<PsroiAxis<A>>(rows.count * 2)) {}
 
-  HOST_DEVICE const PartAxis<A>* axes_of(int64_t pair) const { return axes + pair / classes * 2; }
+  HOST_DEVICE const PsroiAxis<A>* axes_of(int64_t pair) const { return axes + pair / classes * 2; }
 };
 
 // One thread block per pair.
@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(kPartThreads) part_kernel(PartTable<T> tables,
   RoiExtent extent{};
   extent.state = roi.state;
   if (roi.state == RoiState::kValid) {
-    const PartAxis<A> y = PartAxis<A>::make(roi.y1(), roi.y2(), scale, tables.pooled_height,
-                                            tables.samples, tables.height);
-    const PartAxis<A> x = PartAxis<A>::make(roi.x1(), roi.x2(), scale, tables.pooled_width,
-                                            tables.samples, tables.width);
+    const PsroiAxis<A> y = PsroiAxis<A>::make(roi.y1(), roi.y2(), scale, tables.pooled_height,
+                                              tables.samples, tables.height);
+    const PsroiAxis<A> x = PsroiAxis<A>::make(roi.x1(), roi.x2(), scale, tables.pooled_width,
+                                              tables.samples, tables.width);
     // The minimum and maximum offsets. For a thread without parts the minimum exceeds the maximum.
     __shared__ A min_y[kPartThreads], max_y[kPartThreads];
     __shared__ A min_x[kPartThreads], max_x[kPartThreads];
@@ -93,10 +93,10 @@ struct PartRule {
 
   struct View {
     int64_t pair;
-    PartAxis<A> y, x;
+    PsroiAxis<A> y, x;
   };
   DEVICE_INLINE View stage(int64_t pair, char*, const char*) const {
-    const PartAxis<A>* axes = tables.axes_of(pair);
+    const PsroiAxis<A>* axes = tables.axes_of(pair);
     return View{pair, axes[0], axes[1]};
   }
   DEVICE_INLINE void pool(const View& view, int p, int q, int width, const T* plane,
@@ -109,11 +109,11 @@ struct PartRule {
     for (int u = 0; u < kUnroll; ++u) value[u] = known ? A(0) : nan;
     if (!known) return;
     const A first_y = view.y.first_sample(p, offset_y), first_x = view.x.first_sample(q, offset_x);
-    int32_t wide = 0;
-    const int32_t high = view.y.for_each_tap(first_y, [&](const PartTap<A>& y) {
+    int32_t x_samples = 0;
+    const int32_t y_samples = view.y.for_each_tap(first_y, [&](const PsroiTap<A>& y) {
       const T* line = plane + static_cast<int64_t>(y.cell) * width;
       A sum[kUnroll] = {};
-      wide = view.x.for_each_tap(first_x, [&](const PartTap<A>& x) {
+      x_samples = view.x.for_each_tap(first_x, [&](const PsroiTap<A>& x) {
         const T* cell = line + x.cell;
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) sum[u] += x.weight * load(cell + other[u]);
@@ -121,7 +121,7 @@ struct PartRule {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) value[u] += y.weight * sum[u];
     });
-    const A samples = static_cast<A>(high) * static_cast<A>(wide);
+    const A samples = static_cast<A>(y_samples) * static_cast<A>(x_samples);
     if (samples == 0) return;
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) value[u] /= samples;
@@ -133,26 +133,27 @@ __global__ void __launch_bounds__(kTileThreads)
     backward_kernel(PartTable<T> tables, RoiLists lists, TilePlan plan, const T* d_out, T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
-  const PositionSensitive& layout = plan.layout;
+  const ChannelLayout& layout = plan.layout;
   const BinBlock block = tile.bin_block(layout);
   A sum[kTileChannels] = {};
 
   const auto meets = [&](int64_t pair) { return tile.meets(tables.extents[pair]); };
   for_each_roi(lists, tile.image, meets, [&](int64_t pair) {
     if (!tile.inside(tables.extents[pair])) return;
-    const PartAxis<A>*y = tables.axes_of(pair), *x = y + 1;
+    const PsroiAxis<A>*y = tables.axes_of(pair), *x = y + 1;
     for (int p = block.p_begin; p < block.p_end; ++p) {
       for (int q = block.q_begin; q < block.q_end; ++q) {
         A offset_y, offset_x;
         const int64_t part = tables.offsets.part_of(p, q);
         if (!tables.offsets.find(pair, part, &offset_y, &offset_x)) continue;
-        int32_t high, wide;
-        const A weight_y = y->weight_of(y->first_sample(p, offset_y), tile.y, &high);
+        int32_t y_samples, x_samples;
+        const A weight_y = y->weight_of(y->first_sample(p, offset_y), tile.y, &y_samples);
         if (weight_y == 0) continue;
-        const A weight_x = x->weight_of(x->first_sample(q, offset_x), tile.x, &wide);
+        const A weight_x = x->weight_of(x->first_sample(q, offset_x), tile.x, &x_samples);
         if (weight_x == 0) continue;
         add_gradients(tile, plan, d_out, pair, static_cast<int64_t>(p) * layout.pooled_width + q,
-                      weight_y * weight_x / (static_cast<A>(high) * static_cast<A>(wide)), sum);
+                      weight_y * weight_x / (static_cast<A>(y_samples) * static_cast<A>(x_samples)),
+                      sum);
       }
     }
   });
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kPartThreads)
                   T* d_trans) {
   using A = SumOf<T>;
   const PartOffsets<T>& offsets = tables.offsets;
-  const PositionSensitive& layout = plan.layout;
+  const ChannelLayout& layout = plan.layout;
   const int64_t pair = blockIdx.x / offsets.parts(), part = blockIdx.x % offsets.parts();
   const int thread = static_cast<int>(threadIdx.x);
   const RoiExtent extent = tables.extents[pair];
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(kPartThreads)
   // bins and channels.
   A d_y = 0, d_x = 0, offset_y, offset_x;
   if (extent.state == RoiState::kValid && offsets.find(pair, part, &offset_y, &offset_x)) {
-    const PartAxis<A>*y_axis = tables.axes_of(pair), *x_axis = y_axis + 1;
+    const PsroiAxis<A>*y_axis = tables.axes_of(pair), *x_axis = y_axis + 1;
     const int part_y = static_cast<int>(part / offsets.width);
     const int part_x = static_cast<int>(part % offsets.width);
     const BinBlock block = layout.bins_of(part_y, part_x, offsets.height, offsets.width);
@@ -189,11 +190,11 @@ __global__ void __launch_bounds__(kPartThreads)
       const A first_y = y_axis->first_sample(p, offset_y),
               first_x = x_axis->first_sample(q, offset_x);
       A by_y = 0, by_x = 0;
-      int32_t wide = 0;
-      const int32_t high = y_axis->for_each_tap(first_y, [&](const PartTap<A>& y) {
+      int32_t x_samples = 0;
+      const int32_t y_samples = y_axis->for_each_tap(first_y, [&](const PsroiTap<A>& y) {
         const T* line = plane + static_cast<int64_t>(y.cell) * plan.width;
         A sum = 0, along = 0;
-        wide = x_axis->for_each_tap(first_x, [&](const PartTap<A>& x) {
+        x_samples = x_axis->for_each_tap(first_x, [&](const PsroiTap<A>& x) {
           const A value = load(line + x.cell);
           sum += x.weight * value;
           along += x.slope * value;
@@ -201,10 +202,10 @@ __global__ void __launch_bounds__(kPartThreads)
         by_y += y.slope * sum;
         by_x += y.weight * along;
       });
-      if (high == 0 || wide == 0) continue;
+      if (y_samples == 0 || x_samples == 0) continue;
       const A d_bin = load(d_out + (pair * layout.output_dim + c) * plan.bins +
                            static_cast<int64_t>(p) * layout.pooled_width + q) /
-                      (static_cast<A>(high) * static_cast<A>(wide));
+                      (static_cast<A>(y_samples) * static_cast<A>(x_samples));
       d_y += d_bin * by_y;
       d_x += d_bin * by_x;
     }

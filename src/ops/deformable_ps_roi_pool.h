@@ -48,9 +48,9 @@ struct DeformablePSROIPool
   }
 
   static constexpr bool kGrouped = true;
-  static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::make(kName, p.output_dim, p.group_height, p.group_width,
-                                   p.pooled_height, p.pooled_width, channels);
+  static ChannelLayout layout(const Params& p, int64_t channels) {
+    return ChannelLayout::make(kName, p.output_dim, p.group_height, p.group_width, p.pooled_height,
+                               p.pooled_width, channels);
   }
   static int32_t part_height(const Params& p) {
     return p.part_height > 0 ? p.part_height : p.pooled_height;
@@ -71,8 +71,8 @@ struct DeformablePSROIPool
   // RoI, with row k * classes + class in out and trans.
   struct ByClass {
     int64_t classes;
-    Tensor data;               // (N * classes, C / classes, H, W)
-    PositionSensitive layout;  // of one class
+    Tensor data;           // (N * classes, C / classes, H, W)
+    ChannelLayout layout;  // of one class
 
     ByClass(const Params& p, const RoiArrays& in)
         : classes(is_absent(in.offsets) ? 1 : in.offsets.shape[1] / 2),

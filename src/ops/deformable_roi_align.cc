@@ -63,7 +63,7 @@ struct Call {
   const Params& p;
   const Tensor& data;
   RoiTable<A> table;
-  PositionSensitive layout;
+  ChannelLayout layout;
   BinOffsets<T> offsets;
   Vector<Axes> axes;  // K
 
@@ -106,8 +106,9 @@ struct Call {
     }
   }
 
-  // Calls body(bin, output, prefetched, taps) for the bins of a task: `bin` counts from the first
-  // bin of the chunk, and `output` is the offset of the bin in the task's first channel.
+  // Calls body(bin, output, taps) for the bins of a task: `bin` counts from the first bin of the
+  // chunk, and `output` is the offset of the bin in the task's first channel. The outputs of a
+  // later RoI are prefetched from `out`.
   template <class Body>
   ALWAYS_INLINE void for_each_bin(const GroupTask<A>& task, const ShiftedTaps<A>& taps,
                                   const T* out, const Body& body) const {

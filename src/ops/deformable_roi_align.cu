@@ -30,15 +30,15 @@ struct ShiftedTable : RoiTable {
         rule(DeformableROIAlign::rule(p)),
         gamma(p.gamma),
         offsets(DeformableROIAlign::offsets<T>(p, in)),
-        axes(arena->take<ShiftedAxis<A>>(rows.rows * 2)),
-        d_boxes(with_box_gradient ? arena->take<double>(rows.rows * offsets.bins * 4) : nullptr) {}
+        axes(arena->take<ShiftedAxis<A>>(rows.count * 2)),
+        d_boxes(with_box_gradient ? arena->take<double>(rows.count * offsets.bins * 4) : nullptr) {}
 };
 
 template <class T>
 __global__ void __launch_bounds__(kBoxThreads) box_kernel(ShiftedTable<T> tables) {
   using A = SumOf<T>;
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
-  if (k >= tables.rows.rows) return;
+  if (k >= tables.rows.count) return;
   const Roi<A> roi = tables.rows.template decode<A>(k);
   RoiExtent extent{};
   extent.state = roi.state;
@@ -205,7 +205,7 @@ template <class T>
 __global__ void __launch_bounds__(kBoxThreads)
     roi_kernel(ShiftedTable<T> tables, double scale, void* d_rois, int32_t dtype) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
-  if (k >= tables.rows.rows) return;
+  if (k >= tables.rows.count) return;
   const int64_t columns = tables.rows.columns;
   if (columns > 4) store_as(d_rois, dtype, k * columns, 0);
   for (int i = 0; i < 4; ++i) {
@@ -229,12 +229,12 @@ struct Call<DeformableROIAlign, T> {
             bool backward)
         : tables(arena, p, in, backward && p.rois_grad != 0), lists(arena, tables) {}
     void build(const Gpu& gpu) const {
-      launch(gpu, box_kernel<T>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
+      launch(gpu, box_kernel<T>, div_up(tables.rows.count, kBoxThreads), kBoxThreads, tables);
     }
   };
   const DeformableROIAlign::Params& p;
   const RoiArrays& in;
-  PositionSensitive layout;
+  ChannelLayout layout;
   std::optional<AlignCall<DeformableROIAlign, T>> plain;  // without offset and mask
   std::optional<Shifted> shifted;
 
@@ -264,11 +264,11 @@ struct Call<DeformableROIAlign, T> {
     launch(gpu, backward_kernel<T>, plan.blocks(), kTileThreads, tables, shifted->lists, plan,
            d_out, data_of<T>(d.data));
     if (is_absent(d.offsets) && is_absent(d.mask) && is_absent(d.rois)) return;
-    launch(gpu, bin_kernel<T>, tables.rows.rows * tables.offsets.bins, kBinThreads, tables,
+    launch(gpu, bin_kernel<T>, tables.rows.count * tables.offsets.bins, kBinThreads, tables,
            ForwardPlan(layout, in.data), data_of<const T>(in.data), d_out, data_of<T>(d.offsets),
            data_of<T>(d.mask));
     if (is_absent(d.rois)) return;
-    launch(gpu, roi_kernel<T>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables,
+    launch(gpu, roi_kernel<T>, div_up(tables.rows.count, kBoxThreads), kBoxThreads, tables,
            static_cast<double>(narrow<SumOf<T>>(p.spatial_scale)), d.rois.data, d.rois.dtype);
   }
 };

@@ -180,7 +180,7 @@ void DeformableSampling::forward(const Params& p, const View& in, const Tensor& 
       const SampleTask<T> task(id, call, table.first);
       A* block = scratch<A>((cells + 1 + kAtATime) * kLanes<A>);
       A* tile = block + (cells + 1) * kLanes<A>;
-      std::fill(tile - kLanes<A>, tile, A(0));
+      std::fill(tile - kLanes<A>, tile, A(0));  // the cell no_cell(), the last of the block
       const SampleTaps<A>* taps = table.taps(task.pair);
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
@@ -224,18 +224,19 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
       const SampleTask<T> task(id, call, table.first);
       const auto& runs = table.runs(task.pair);
       const int64_t block_size = (cells + 1) * kLanes<A>;
-      A* block = scratch<A>(2 * block_size + 3 * kAtATime * kLanes<A>);
-      A* values = block + block_size;
-      A* tile = values + block_size;  // output gradients of a few samples, channel-last
-      A* products =
-          tile + kAtATime * kLanes<A>;  // these times the values of one of the samples' cells
+      A* d_block = scratch<A>(2 * block_size + 3 * kAtATime * kLanes<A>);
+      A* block = d_block + block_size;
+      A* tile = block + block_size;  // output gradients of a few samples, channel-last
+      // The gradients of the samples times the values of their cells k, channel-last.
+      A* products = tile + kAtATime * kLanes<A>;
       A* planes = products + kAtATime * kLanes<A>;  // the same, channel-first
-      std::fill(values - kLanes<A>, values, A(0));
+      // The cell no_cell(), the last of both blocks.
+      std::fill(block - kLanes<A>, block, A(0));
       std::fill(tile - kLanes<A>, tile, A(0));
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
-        clear_runs(runs, block);
-        if (offset_gradients) pack_runs(runs, data + task.map, cells, task.lanes, values, simd);
+        clear_runs(runs, d_block);
+        if (offset_gradients) pack_runs(runs, data + task.map, cells, task.lanes, block, simd);
         for (int64_t begin = 0; begin < samples; begin += kAtATime) {
           const int64_t count = std::min(kAtATime, samples - begin);
           pack_planes(d_out + task.output + begin, samples, task.lanes, count, tile, simd);
@@ -244,14 +245,14 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
             const Values d_sample = Values::load(tile + i * kLanes<A>);
             for (int k = 0; k < 4; ++k) {
               d_sample.weighted(taps[i].weight[k])
-                  .add_to(block + int64_t{taps[i].cell[k]} * kLanes<A>);
+                  .add_to(d_block + int64_t{taps[i].cell[k]} * kLanes<A>);
             }
           }
           if (!offset_gradients) continue;
           const SampleCells<A>* around = table.around(task.pair) + begin;
           for (int k = 0; k < 4; ++k) {
             for (int64_t i = 0; i < count; ++i) {
-              Values product = Values::load(values + int64_t{around[i].cell[k]} * kLanes<A>);
+              Values product = Values::load(block + int64_t{around[i].cell[k]} * kLanes<A>);
               product *= Values::load(tile + i * kLanes<A>);
               product.store(products + i * kLanes<A>);
             }
@@ -265,7 +266,7 @@ void DeformableSampling::backward(const Params& p, const View& in, const Tensor&
           }
         }
         clear_others(runs, cells, task.lanes, cells, d_data + task.map);
-        unpack_runs(runs, block, cells, task.lanes, d_data + task.map, simd);
+        unpack_runs(runs, d_block, cells, task.lanes, d_data + task.map, simd);
       });
     });
     if (!offset_gradients) return;

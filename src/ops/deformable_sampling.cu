@@ -56,11 +56,12 @@ constexpr int kChannels = 16;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(SampledPairs<T> plan, const T* data, T* out, int64_t chunks, int64_t blocks) {
+    forward_kernel(SampledPairs<T> plan, const T* data, T* out, int64_t channel_blocks,
+                   int64_t blocks) {
   using A = SumOf<T>;
   const int64_t index = blockIdx.x % blocks * kThreads + threadIdx.x;
-  const int64_t first = blockIdx.x / blocks % chunks * kChannels;
-  const int64_t pair = blockIdx.x / blocks / chunks;
+  const int64_t first = blockIdx.x / blocks % channel_blocks * kChannels;
+  const int64_t pair = blockIdx.x / blocks / channel_blocks;
   if (index >= plan.samples) return;
   const SampleTaps<A> taps =
       taps_of(plan.sampler, pair, SamplePosition(plan.sampler.kernel, index));
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) range_kernel(SampledPairs<T> plan, R
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     data_gradient_kernel(SampledPairs<T> plan, const RowRange* ranges, const T* d_out, T* d_data,
-                         int32_t tiles_y, int32_t tiles_x, int64_t chunks) {
+                         int32_t tiles_y, int32_t tiles_x, int64_t channel_blocks) {
   using A = SumOf<T>;
   const DeformKernel& kernel = plan.sampler.kernel;
   // 1. The tile of this block and the cell of this thread.
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
   rest /= tiles_x;
   const int32_t y_begin = static_cast<int32_t>(rest % tiles_y) * kTileHeight;
   rest /= tiles_y;
-  const int64_t first = rest % chunks * kTileChannels, pair = rest / chunks;
+  const int64_t first = rest % channel_blocks * kTileChannels, pair = rest / channel_blocks;
   const int64_t left = plan.channels - first;
   const int channels = left < kTileChannels ? static_cast<int>(left) : kTileChannels;
   const int thread = static_cast<int>(threadIdx.x);
@@ -235,9 +236,9 @@ struct Call<DeformableSampling, T> {
         blocks(div_up(plan.samples, kThreads)) {}
 
   void forward(const Gpu& gpu, const Tensor& out) const {
-    const int64_t chunks = div_up(plan.channels, kChannels);
-    launch(gpu, forward_kernel<T>, plan.pairs * chunks * blocks, kThreads, plan,
-           data_of<const T>(in.data), data_of<T>(out), chunks, blocks);
+    const int64_t channel_blocks = div_up(plan.channels, kChannels);
+    launch(gpu, forward_kernel<T>, plan.pairs * channel_blocks * blocks, kThreads, plan,
+           data_of<const T>(in.data), data_of<T>(out), channel_blocks, blocks);
   }
   void backward(const Gpu& gpu, const Tensor& d_out_tensor,
                 const DeformableSampling::View& d) const {
@@ -246,11 +247,11 @@ struct Call<DeformableSampling, T> {
     launch(gpu, range_kernel<T>, plan.pairs * plan.sampler.kernel.out_height, kThreads, plan,
            ranges);
     const DeformKernel& kernel = plan.sampler.kernel;
-    const int64_t chunks = div_up(plan.channels, kTileChannels);
+    const int64_t channel_blocks = div_up(plan.channels, kTileChannels);
     const auto tiles_y = static_cast<int32_t>(div_up(kernel.height, kTileHeight));
     const auto tiles_x = static_cast<int32_t>(div_up(kernel.width, kTileWidth));
-    launch(gpu, data_gradient_kernel<T>, plan.pairs * chunks * tiles_y * tiles_x, kThreads, plan,
-           ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, chunks);
+    launch(gpu, data_gradient_kernel<T>, plan.pairs * channel_blocks * tiles_y * tiles_x, kThreads,
+           plan, ranges, d_out, data_of<T>(d.data), tiles_y, tiles_x, channel_blocks);
     if (is_absent(d.offset) && is_absent(d.mask)) return;
     launch(gpu, offset_gradient_kernel<T>, plan.pairs * blocks, kThreads, plan, data, d_out,
            data_of<T>(d.offset), data_of<T>(d.mask), blocks);

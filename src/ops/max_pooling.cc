@@ -46,8 +46,8 @@ ALWAYS_INLINE void keep_greater(const Value& value, Value* best) {
   *best = value > *best ? value : *best;
 }
 
-// Calls body(x, value) for registers or, where they are too few, single numbers that cover [0,
-// count). The last register overlaps the one before. `value` is of that type.
+// Calls body(x, value) for registers that cover [0, count), the last of which overlaps the one
+// before, or for single numbers if count is less than a register. `value` is 0 and gives the type.
 template <class Register, class Body>
 ALWAYS_INLINE void for_each_register(int64_t count, const Body& body) {
   constexpr int64_t kSize = sizeof(Register) / sizeof(float);

@@ -7,8 +7,8 @@
 // kernel_h) / stride_h) + 1, and Q likewise; `round` is floor for the convention 'valid' and ceil
 // for 'full':
 //
-//   out[n, c, p, q] = max over i, j of data[n, c, p * stride_h - pad_h + i, q * stride_w - pad_w +
-//   j]
+//   out[n, c, p, q] = max over i, j of
+//     data[n, c, p * stride_h - pad_h + i, q * stride_w - pad_w + j]
 //
 // Cells outside of the map and NaN do not count. As in MXNet, a window without a cell that counts,
 // or of -infinity alone, gives the lowest finite number.

@@ -17,7 +17,7 @@ void PSROIAlign::forward(const Params& p, const RoiArrays& in, const Tensor& out
   const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);
   const auto make_taps = [&](const Chunk& rois) { tap_table.make(rule(p), table, rois); };
-  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
+  const ChannelLayout layout = PSROIAlign::layout(p, in.data.shape[1]);
   T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
 
@@ -59,7 +59,7 @@ void PSROIAlign::backward(const Params& p, const RoiArrays& in, const Tensor& d_
   const RoiTable<A> table(kName, in, p.bad_index);
   TapTable<A> tap_table(p.pooled_height, p.pooled_width, in.data);
   const auto make_taps = [&](const Chunk& rois) { tap_table.make(rule(p), table, rois); };
-  const PositionSensitive layout = PSROIAlign::layout(p, in.data.shape[1]);
+  const ChannelLayout layout = PSROIAlign::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
 

@@ -36,9 +36,9 @@ struct PSROIAlign : public AlignOperator<PSROIAlign, gluon_roi_ps_roi_align_para
 
   static constexpr bool kGrouped = true;
   // The groups are the bins.
-  static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::make(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
-                                   channels);
+  static ChannelLayout layout(const Params& p, int64_t channels) {
+    return ChannelLayout::make(kName, p.output_dim, 0, 0, p.pooled_height, p.pooled_width,
+                               channels);
   }
   static SampleRule rule(const Params& p) {
     return SampleRule{p.spatial_scale, p.aligned, p.sampling_ratio};

@@ -17,7 +17,7 @@ void PSROIPool::forward(const Params& p, const RoiArrays& in, const Tensor& out)
   const auto make_bins = [&](const Chunk& rois) {
     bin_table.make(rule(p), p.spatial_scale, table, rois);
   };
-  const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
+  const ChannelLayout layout = PSROIPool::layout(p, in.data.shape[1]);
   T* result = data_of<T>(out);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
 
@@ -62,7 +62,7 @@ void PSROIPool::backward(const Params& p, const RoiArrays& in, const Tensor& d_o
   const auto make_bins = [&](const Chunk& rois) {
     bin_table.make(rule(p), p.spatial_scale, table, rois);
   };
-  const PositionSensitive layout = PSROIPool::layout(p, in.data.shape[1]);
+  const ChannelLayout layout = PSROIPool::layout(p, in.data.shape[1]);
   const T* d_out = data_of<const T>(d_out_tensor);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width, bins = layout.bins();
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kTileThreads)
                     T* d_data) {
   using A = SumOf<T>;
   const Tile tile(plan);
-  const PositionSensitive& layout = plan.layout;
+  const ChannelLayout& layout = plan.layout;
   const BinBlock block = tile.bin_block(layout);
   A sum[kTileChannels] = {};
 

@@ -35,9 +35,9 @@ struct PSROIPool : public RoiOperator<PSROIPool, gluon_roi_ps_roi_pool_params> {
   }
 
   static constexpr bool kGrouped = true;
-  static PositionSensitive layout(const Params& p, int64_t channels) {
-    return PositionSensitive::make(kName, p.output_dim, p.group_height, p.group_width,
-                                   p.pooled_height, p.pooled_width, channels);
+  static ChannelLayout layout(const Params& p, int64_t channels) {
+    return ChannelLayout::make(kName, p.output_dim, p.group_height, p.group_width, p.pooled_height,
+                               p.pooled_width, channels);
   }
   static BinRule rule(const Params& p) {
     return p.convention == GLUON_ROI_TORCHVISION ? BinRule::kTorchvision : BinRule::kRfcn;

@@ -22,14 +22,14 @@ struct AxisTable : RoiTable {
   AxisTable(WorkspaceArena* arena, const ROIAlign::Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
         rule(ROIAlign::rule(p)),
-        axes(arena->take<SampleAxis<A>>(rows.rows * 2)) {}
+        axes(arena->take<SampleAxis<A>>(rows.count * 2)) {}
 };
 
 template <class T>
 __global__ void __launch_bounds__(kBoxThreads) axis_kernel(AxisTable<T> tables) {
   using A = SumOf<T>;
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
-  if (k >= tables.rows.rows) return;
+  if (k >= tables.rows.count) return;
   const Roi<A> roi = tables.rows.template decode<A>(k);
   RoiExtent extent{};
   extent.state = roi.state;
@@ -142,12 +142,12 @@ struct Call<ROIAlign, T> {
     Max(WorkspaceArena* arena, const ROIAlign::Params& p, const RoiArrays& in)
         : tables(arena, p, in), lists(arena, tables) {}
     void build(const Gpu& gpu) const {
-      launch(gpu, axis_kernel<T>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
+      launch(gpu, axis_kernel<T>, div_up(tables.rows.count, kBoxThreads), kBoxThreads, tables);
     }
   };
   const ROIAlign::Params& p;
   const RoiArrays& in;
-  PositionSensitive layout;
+  ChannelLayout layout;
   std::optional<AlignCall<ROIAlign, T>> mean;
   std::optional<Max> max;
 

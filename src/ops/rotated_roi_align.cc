@@ -204,16 +204,16 @@ void pool_few_cells(const RotatedRule& rule, const RoiTable<SumOf<T>>& table, co
 template <class T>
 void run_roi_gradient(const RotatedROIAlign::Params& p, const RoiArrays& in, const Tensor& d_out,
                       const Tensor& d_rois) {
-  using G = SumOf<T>;
+  using A = SumOf<T>;
   const RotatedRule rule = RotatedROIAlign::rule(p);
-  const RoiTable<G> table(RotatedROIAlign::kName, in, p.bad_index);
+  const RoiTable<A> table(RotatedROIAlign::kName, in, p.bad_index);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
   const int64_t bins = rule.bins();
   write_roi_gradients(
       table, in.coordinates, 8 * elements(d_out), d_rois,
-      [&](int64_t k, const Roi<G>& roi, double* gradient) {
-        const SampledBox<G> box = box_of(rule, roi, in.data);
-        const SlopeTaps<G> taps(rule, box);
+      [&](int64_t k, const Roi<A>& roi, double* gradient) {
+        const SampledBox<A> box = box_of(rule, roi, in.data);
+        const SlopeTaps<A> taps(rule, box);
         const int64_t* const tap_cells = taps.cells.data();
         const int64_t* const ends = taps.ends.data();
         // The slopes of a tap are the same for all channels, so the products of cell values and
@@ -221,9 +221,9 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const RoiArrays& in, con
         Vector<double> sums(taps.cells.size());
         // float16 values are gathered and converted together. (Converted one by one, they take 1.6
         // times as long as float32. Gathering float32 first takes 1.3 times as long.)
-        constexpr bool kConverts = !std::is_same<T, G>::value;
+        constexpr bool kConverts = !std::is_same<T, A>::value;
         Vector<T> stored(kConverts ? sums.size() : 0);
-        Vector<G> values(stored.size());
+        Vector<A> values(stored.size());
         for (int64_t c = 0; c < channels; ++c) {
           const T* map = data_of<const T>(in.data) + (roi.image * channels + c) * cells;
           const T* d_plane = data_of<const T>(d_out) + (k * channels + c) * bins;
@@ -259,42 +259,43 @@ void run_roi_gradient(const RotatedROIAlign::Params& p, const RoiArrays& in, con
 template <class T>
 void RotatedROIAlign::forward(const Params& p, const RoiArrays& in, const Tensor& out) {
   using A = SumOf<T>;
-  const RotatedRule boxes = rule(p);
+  const RotatedRule box_rule = rule(p);
   const RoiTable<A> all_rois(kName, in, p.bad_index);
   const T* data = data_of<const T>(in.data);
   T* result = data_of<T>(out);
   const int64_t channels = in.data.shape[1], cells = in.data.shape[2] * in.data.shape[3];
-  const int64_t bins = boxes.bins();
+  const int64_t bins = box_rule.bins();
   all_rois.fill_special_rows(result, channels * bins);
 
+  // With fewer channels, reading directly is always chosen, and no estimate is needed.
   Coverage estimate(in.data);
   if (channels > kChannelsToList + 1) {
     for (const int64_t k : all_rois.order) {
-      const SampledBox<A> box = box_of(boxes, all_rois.rois[k], in.data);
+      const SampledBox<A> box = box_of(box_rule, all_rois.rois[k], in.data);
       const CellRect rect = box.cells();
       estimate.add(all_rois.rois[k].image, Run{rect.y0, rect.y1}, Run{rect.x0, rect.x1},
-                   estimated_taps(boxes, box));
+                   estimated_taps(box_rule, box));
     }
   }
   estimate.finish();
   const auto is_direct = [&](int64_t k) {
     return reads_few<A>(estimate, all_rois.rois[k].image, channels);
   };
-  pool_few_cells(boxes, all_rois.only(is_direct), in.data, result);
+  pool_few_cells(box_rule, all_rois.only(is_direct), in.data, result);
 
   const RoiTable<A> table = all_rois.only([&](int64_t k) { return !is_direct(k); });
-  for_each_chunk_of_taps(boxes, table, in.data, [&](const ChunkTaps<A>& all) {
-    const int64_t work = elements(in.data) + all.chunk.count() * channels * bins;
+  for_each_chunk_of_taps(box_rule, table, in.data, [&](const ChunkTaps<A>& chunk_taps) {
+    const int64_t work = elements(in.data) + chunk_taps.chunk.count() * channels * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;  // the outputs of one RoI, channel-last
       run_simd([&](auto simd) INLINE_LAMBDA {
         // The block has the cells of the image that the chunk's RoIs read.
-        pack_runs(all.coverage.runs(task.image), data + task.offset, cells, task.lanes, block,
-                  simd);
+        pack_runs(chunk_taps.coverage.runs(task.image), data + task.offset, cells, task.lanes,
+                  block, simd);
         for_each_roi(
-            table, all, task.image,
+            table, chunk_taps, task.image,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               GradualPrefetch<T> target(result + task.first_output(table.ahead(i), bins),
                                         task.lanes * bins, bins);
@@ -316,11 +317,11 @@ template <class T>
 void RotatedROIAlign::backward(const Params& p, const RoiArrays& in, const Tensor& d_out_tensor,
                                const RoiArrays& d) {
   using A = SumOf<T>;
-  const RotatedRule boxes = rule(p);
+  const RotatedRule box_rule = rule(p);
   const RoiTable<A> table(kName, in, p.bad_index);
   const T* d_out = data_of<const T>(d_out_tensor);
   T* result = data_of<T>(d.data);
-  const int64_t cells = in.data.shape[2] * in.data.shape[3], bins = boxes.bins();
+  const int64_t cells = in.data.shape[2] * in.data.shape[3], bins = box_rule.bins();
   // Each chunk adds to the sums of the previous ones; float16 is summed in float32.
   Vector<A> own_sums;
   A* sums;
@@ -332,13 +333,13 @@ void RotatedROIAlign::backward(const Params& p, const RoiArrays& in, const Tenso
     sums = own_sums.data();
   }
 
-  for_each_chunk_of_taps(boxes, table, in.data, [&](const ChunkTaps<A>& all) {
-    const int64_t work = elements(d.data) + all.chunk.count() * in.data.shape[1] * bins;
+  for_each_chunk_of_taps(box_rule, table, in.data, [&](const ChunkTaps<A>& chunk_taps) {
+    const int64_t work = elements(d.data) + chunk_taps.chunk.count() * in.data.shape[1] * bins;
     parallel_for(ChannelTask<A>::count(in.data), work, [&](int64_t id) {
       const ChannelTask<A> task(id, in.data);
-      if (reads_few<A>(all.coverage, task.image, in.data.shape[1])) {
+      if (reads_few<A>(chunk_taps.coverage, task.image, in.data.shape[1])) {
         for_each_roi(
-            table, all, task.image,
+            table, chunk_taps, task.image,
             [&](int64_t, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               for (int lane = 0; lane < task.lanes; ++lane) {
                 A* const plane = sums + task.offset + lane * cells;
@@ -355,12 +356,12 @@ void RotatedROIAlign::backward(const Params& p, const RoiArrays& in, const Tenso
       }
       A* block = scratch<A>((cells + bins) * kLanes<A>);
       A* tile = block + cells * kLanes<A>;
-      const auto& runs = all.coverage.runs(task.image);
+      const auto& runs = chunk_taps.coverage.runs(task.image);
       run_simd([&](auto simd) INLINE_LAMBDA {
         using Values = Lanes<A, decltype(simd)>;
         pack_runs(runs, sums + task.offset, cells, task.lanes, block, simd);
         for_each_roi(
-            table, all, task.image,
+            table, chunk_taps, task.image,
             [&](int64_t i, int64_t k, const WeightTap<A>* taps, const int64_t* ends) INLINE_LAMBDA {
               pack_planes(d_out + task.first_output(k, bins), bins, task.lanes, bins, tile, simd);
               GradualPrefetch<T> next_d_out(d_out + task.first_output(table.ahead(i), bins),

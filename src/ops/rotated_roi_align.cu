@@ -17,13 +17,13 @@ struct RotatedTable : RoiTable {
   RotatedTable(WorkspaceArena* arena, const RotatedROIAlign::Params& p, const RoiArrays& in)
       : RoiTable(arena, p, in),
         rule(RotatedROIAlign::rule(p)),
-        boxes(arena->take<SampledBox<G>>(rows.rows)) {}
+        boxes(arena->take<SampledBox<G>>(rows.count)) {}
 };
 
 template <class G>
 __global__ void __launch_bounds__(kBoxThreads) box_kernel(RotatedTable<G> tables) {
   const int64_t k = static_cast<int64_t>(blockIdx.x) * kBoxThreads + threadIdx.x;
-  if (k >= tables.rows.rows) return;
+  if (k >= tables.rows.count) return;
   const Roi<G> roi = tables.rows.template decode<G>(k);
   RoiExtent extent{};
   extent.state = roi.state;
@@ -104,7 +104,7 @@ template <class T>
 struct Call<RotatedROIAlign, T> {
   const RotatedROIAlign::Params& p;
   const RoiArrays& in;
-  PositionSensitive layout;
+  ChannelLayout layout;
   RotatedTable<SumOf<T>> tables;
   RoiLists lists;
 
@@ -116,7 +116,7 @@ struct Call<RotatedROIAlign, T> {
         lists(arena, tables) {}
 
   void build(const Gpu& gpu) const {
-    launch(gpu, box_kernel<SumOf<T>>, div_up(tables.rows.rows, kBoxThreads), kBoxThreads, tables);
+    launch(gpu, box_kernel<SumOf<T>>, div_up(tables.rows.count, kBoxThreads), kBoxThreads, tables);
   }
   void forward(const Gpu& gpu, const Tensor& out) const {
     build(gpu);

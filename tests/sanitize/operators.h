@@ -21,7 +21,7 @@ namespace sanitize {
 
 using gluon_roi::Choices;
 using gluon_roi::Field;
-using gluon_roi::Pair;
+using gluon_roi::SizeLimits;
 using Doubles = double[gluon_roi::kMaxInList];
 
 #define MEMBER(op) gluon_roi_##op##_params op;
@@ -31,8 +31,8 @@ union Params {
 #undef MEMBER
 
 // Whether both sizes may be 0, which stands for a default.
-inline bool is_optional(Pair pair) {
-  return pair.default_text != nullptr && pair.fallback < pair.min;
+inline bool is_optional(SizeLimits limits) {
+  return limits.default_text != nullptr && limits.fallback < limits.min;
 }
 
 // Properties that follow from the parameters.
@@ -62,21 +62,22 @@ class Randomizer final : public gluon_roi::ParamVisitor {
       : random_(random), max_samples_(max_samples(op)), is_large_(random->chance(0.1)) {}
   const Consequences& consequences() const { return so_; }
 
-  void size(const char* text, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
+  void size(const char* text, Field<int32_t> height, Field<int32_t> width,
+            SizeLimits limits) override {
     const std::string name = text;
     if (name == "pooled_size") {
       set_both(height, width, 1, is_large_ ? 14 : 4);
       if (random_->chance(0.03)) *height.value = 1, *width.value = 70;
       so_.pooled_height = *height.value;
       so_.pooled_width = *width.value;
-    } else if (is_optional(pair)) {
+    } else if (is_optional(limits)) {
       if (random_->chance(0.4)) set_both(height, width, 1, name == "part_size" ? 9 : 5);
       const int64_t rows = *height.value ? *height.value : so_.pooled_height;
       const int64_t columns = *width.value ? *width.value : so_.pooled_width;
       if (name == "group_size") so_.groups = rows * columns;
       if (name == "part_size") so_.part_height = rows, so_.part_width = columns;
     } else {
-      set_both(height, width, pair.min, is_large_ ? 7 : 3);
+      set_both(height, width, limits.min, is_large_ ? 7 : 3);
     }
   }
 
@@ -220,10 +221,10 @@ class Spoiler final : public gluon_roi::ParamVisitor {
   explicit Spoiler(Random* random) : random_(random) {}
   void apply() const { chosen_(); }
 
-  void size(const char*, Field<int32_t> height, Field<int32_t> width, Pair pair) override {
+  void size(const char*, Field<int32_t> height, Field<int32_t> width, SizeLimits limits) override {
     const Field<int32_t> either = random_->chance(0.5) ? height : width;
     offer([=] {
-      const int32_t below = is_optional(pair) ? -1 : pair.min - 1;
+      const int32_t below = is_optional(limits) ? -1 : limits.min - 1;
       *either.value = random_->pick({below, -1, INT32_MIN, INT32_MAX, (1 << 24) + 1});
     });
   }

@@ -228,9 +228,9 @@ def test_bad_index(op, arguments, ctx):
 
 @pytest.mark.night  # of the build; such a library fails each test
 @pytest.mark.slow
-def test_more_operators_than_slots_are_refused():
+def test_more_operators_than_the_maximum_are_refused():
     """A library with an operator that MXNet could not be told of does not load."""
-    library = str(presets.build("debug", target="few_slots") / "libfew_slots.so")
+    library = str(presets.build("debug", target="few_operators") / "libfew_operators.so")
     done = subprocess.run(
         [sys.executable, "-c", "import gluon_roi"],
         env={**os.environ, "GLUON_ROI_LIBRARY": library},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channel layout of the position-sensitive operators.
+// Which channel of the maps a bin reads: its own score map for position-sensitive operators.
 #pragma once
 #include "../contract.h"
 
@@ -12,19 +12,18 @@ struct BinBlock {
 
 // C = output_dim * group_height * group_width score maps; bin (p, q) of output channel c reads map
 // (c * group_height + gh) * group_width + gw.
-struct PositionSensitive {
+struct ChannelLayout {
   int64_t output_dim;
   int32_t group_height, group_width;
   int32_t pooled_height, pooled_width;
 
   // A group size of 0 means the pooled size, and an output_dim of 0 is derived from `channels`.
   // Throws if `channels` is known and is not output_dim * group_height * group_width.
-  static PositionSensitive make(const char* op, int64_t output_dim, int32_t group_height,
-                                int32_t group_width, int32_t pooled_height, int32_t pooled_width,
-                                int64_t channels) {
-    PositionSensitive layout{output_dim, group_height > 0 ? group_height : pooled_height,
-                             group_width > 0 ? group_width : pooled_width, pooled_height,
-                             pooled_width};
+  static ChannelLayout make(const char* op, int64_t output_dim, int32_t group_height,
+                            int32_t group_width, int32_t pooled_height, int32_t pooled_width,
+                            int64_t channels) {
+    ChannelLayout layout{output_dim, group_height > 0 ? group_height : pooled_height,
+                         group_width > 0 ? group_width : pooled_width, pooled_height, pooled_width};
     const int64_t groups = static_cast<int64_t>(layout.group_height) * layout.group_width;
     int64_t expected = groups;
     if (output_dim > 0 && !multiply_up_to(kMaxElements, output_dim, groups, &expected)) {
@@ -47,9 +46,8 @@ struct PositionSensitive {
   }
 
   // The layout of an operator that is not position-sensitive: output channel c reads channel c.
-  static PositionSensitive ungrouped(int64_t channels, int32_t pooled_height,
-                                     int32_t pooled_width) {
-    return PositionSensitive{channels, 1, 1, pooled_height, pooled_width};
+  static ChannelLayout ungrouped(int64_t channels, int32_t pooled_height, int32_t pooled_width) {
+    return ChannelLayout{channels, 1, 1, pooled_height, pooled_width};
   }
 
   HOST_DEVICE static int32_t group_of(int bin, int groups, int pooled) {

@@ -19,7 +19,7 @@ struct AxisCells {
 template <class G>
 struct SampleCells {
   int32_t cell[4];
-  G y, x;  // weights of the lower row and of the right column
+  G high_y, high_x;  // weights of the cells with the higher y, and with the higher x
 };
 
 // The geometry of the convolution: the positions of the kernel's cells before offsets are added,
@@ -154,8 +154,8 @@ struct DeformSampler {
       valid = valid || on_map;
     }
     const G above = sum[1] - sum[0], below = sum[3] - sum[2];
-    const G by_y = ((sum[2] - sum[0]) + sample.x * (below - above)) * mask_value;
-    const G by_x = (above + sample.y * (below - above)) * mask_value;
+    const G by_y = ((sum[2] - sum[0]) + sample.high_x * (below - above)) * mask_value;
+    const G by_x = (above + sample.high_y * (below - above)) * mask_value;
     if (d_offset != nullptr) {
       T* const target = d_offset + offset_index(pair, oy, ox, i, j);
       store(target, valid ? by_y : G(0));
@@ -169,11 +169,11 @@ struct DeformSampler {
     return (pair * kernel.kernel_height + i) * kernel.kernel_width + j;
   }
   HOST_DEVICE static void weights(const SampleCells<G>& sample, G* weight) {
-    const G upper = static_cast<G>(1) - sample.y, left = static_cast<G>(1) - sample.x;
+    const G upper = static_cast<G>(1) - sample.high_y, left = static_cast<G>(1) - sample.high_x;
     weight[0] = upper * left;
-    weight[1] = upper * sample.x;
-    weight[2] = sample.y * left;
-    weight[3] = sample.y * sample.x;
+    weight[1] = upper * sample.high_x;
+    weight[2] = sample.high_y * left;
+    weight[3] = sample.high_y * sample.high_x;
   }
 };
 

@@ -10,7 +10,7 @@ namespace gluon_roi {
 
 // A cell that a bin reads along one axis. Samples that share a cell are merged.
 template <class G>
-struct PartTap {
+struct PsroiTap {
   int32_t cell;
   G weight;  // the sum of the samples' bilinear weights, above 0
   G slope;   // derivative of the weight with respect to the sample positions
@@ -19,7 +19,7 @@ struct PartTap {
 // One axis of a RoI, split into bins of `samples` evenly spaced samples each; the first sample lies
 // on the edge of the bin. G is float, or double for float64 data.
 template <class G>
-struct PartAxis {
+struct PsroiAxis {
   G start;   // map coordinate where bin 0 begins
   G length;  // length of the box in cells, at least 0.1
   G bin;     // cells per bin
@@ -27,11 +27,11 @@ struct PartAxis {
   int32_t samples;
   int32_t size;  // cells of the map along this axis
 
-  HOST_DEVICE static PartAxis make(G lo, G hi, double spatial_scale, int axis_bins, int32_t samples,
-                                   int32_t size) {
+  HOST_DEVICE static PsroiAxis make(G lo, G hi, double spatial_scale, int axis_bins,
+                                    int32_t samples, int32_t size) {
     const G scale = static_cast<G>(spatial_scale), half = static_cast<G>(0.5);
     const G min_length = static_cast<G>(0.1);
-    PartAxis axis;
+    PsroiAxis axis;
     axis.start = saturate(round_half_away(lo) * scale - half);
     const G end = saturate((round_half_away(hi) + static_cast<G>(1)) * scale - half);
     axis.length = end - axis.start > min_length ? end - axis.start : min_length;
@@ -65,12 +65,12 @@ struct PartAxis {
     return true;
   }
 
-  // Calls emit(PartTap) for the cells that the samples of a bin read, in ascending order. Returns
+  // Calls emit(PsroiTap) for the cells that the samples of a bin read, in ascending order. Returns
   // the number of samples on the map, by which the caller divides the weights.
   template <class Emit>
   HOST_DEVICE int32_t for_each_tap(G first, const Emit& emit) const {
     // Samples ascend, so two running sums suffice: for the two cells of the latest sample.
-    PartTap<G> low{0, 0, 0}, high{1, 0, 0};
+    PsroiTap<G> low{0, 0, 0}, high{1, 0, 0};
     int32_t count = 0;
     for (int32_t i = 0; i <= samples; ++i) {
       int32_t cell = 0;
@@ -80,7 +80,7 @@ struct PartAxis {
       while (low.weight > 0 && (at_end || low.cell != cell)) {
         emit(low);
         low = high;
-        high = PartTap<G>{low.cell + 1, 0, 0};
+        high = PsroiTap<G>{low.cell + 1, 0, 0};
       }
       if (at_end) break;
       ++count;
@@ -138,7 +138,7 @@ struct PartOffsets {
 
   // The shift of a part along an axis in map cells per unit of trans. It is clamped to a finite
   // value, because infinity times a gradient of 0 would be NaN.
-  HOST_DEVICE SumOf<T> gradient_scale(const PartAxis<SumOf<T>>& axis) const {
+  HOST_DEVICE SumOf<T> gradient_scale(const PsroiAxis<SumOf<T>>& axis) const {
     return narrow<SumOf<T>>(static_cast<double>(scale) * axis.length);
   }
 
@@ -147,9 +147,8 @@ struct PartOffsets {
   HOST_DEVICE int64_t part_of(int p, int q) const {
     // The usual case, in which parts are bins, avoids the slow 64-bit divisions.
     const int32_t y =
-        height == pooled_height ? p : PositionSensitive::group_of(p, height, pooled_height);
-    const int32_t x =
-        width == pooled_width ? q : PositionSensitive::group_of(q, width, pooled_width);
+        height == pooled_height ? p : ChannelLayout::group_of(p, height, pooled_height);
+    const int32_t x = width == pooled_width ? q : ChannelLayout::group_of(q, width, pooled_width);
     return static_cast<int64_t>(y) * width + x;
   }
   // Sets the offsets of a part. Returns false if one is NaN or infinite.

@@ -7,7 +7,7 @@
 // and a weight for x.
 //
 // The hat functions are linear between neighbouring cells. So a bin is split at cells, and each
-// part contributes to the two cells around it, with its share of the bin. Positions within a bin
+// piece contributes to the two cells around it, with its share of the bin. Positions within a bin
 // are differences from its ends, so the shares add up to 1 for bins of any size.
 //
 // Everything is computed in double precision for every type of data, because positions in small
@@ -23,13 +23,13 @@ struct HatMean {
   double value, d_lo, d_hi;
 };
 
-// The part of a bin between a cell and the next one.
-struct BinPart {
+// The piece of a bin between a cell and the next one.
+struct BinPiece {
   double share;   // of the bin
-  double height;  // of the next cell's hat function in the middle of the part
-  double middle;  // of the part, as a fraction of the bin
+  double height;  // of the next cell's hat function in the middle of the piece
+  double middle;  // of the piece, as a fraction of the bin
 
-  HOST_DEVICE static BinPart make(double bin_begin, double bin_end, double cell) {
+  HOST_DEVICE static BinPiece make(double bin_begin, double bin_end, double cell) {
     const double length = bin_end - bin_begin;
     // A bin can be smaller than the distance between numbers; then it is a point.
     if (!(length > 0)) return {1.0, bin_begin - cell, 0.5};
@@ -42,7 +42,7 @@ struct BinPart {
   HOST_DEVICE HatMean rising() const {
     return {share * height, share * (1.0 - middle), share * middle};
   }
-  // Of the cell itself, whose hat function falls, added to another part.
+  // Of the cell itself, whose hat function falls, added to another piece.
   HOST_DEVICE HatMean falling(const HatMean& other) const {
     return {other.value + share * (1.0 - height), other.d_lo - share * (1.0 - middle),
             other.d_hi - share * middle};
@@ -78,9 +78,9 @@ struct PreciseAxis {
     int32_t cell = begin < 0.0 ? -1 : static_cast<int32_t>(begin);
     HatMean mean{};  // of `cell`: what lies before it
     do {
-      const BinPart part = BinPart::make(begin, end, cell);
-      if (cell >= 0) emit_mean(cell, part.falling(mean));
-      mean = part.rising();
+      const BinPiece piece = BinPiece::make(begin, end, cell);
+      if (cell >= 0) emit_mean(cell, piece.falling(mean));
+      mean = piece.rising();
       ++cell;
     } while (cell < size && cell < end);
     if (cell < size) emit_mean(cell, mean);

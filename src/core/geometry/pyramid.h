@@ -53,6 +53,7 @@ struct Pyramid {
       std::frexp(scales[i], &exponent);
       // 1 - exponent is -log2(scale), rounded up if the scale is no power of two.
       const int64_t power = int64_t{1} - exponent - canonical_level;
+      // 5000 is beyond all exponents of a double.
       pyramid.min_size[i] =
           std::ldexp(1.0, static_cast<int>(std::clamp<int64_t>(power, -5000, 5000)));
     }

@@ -32,7 +32,7 @@ struct Roi {
 struct RoiRows {
   const void* rois;
   const void* counts;  // rois_num, or nullptr
-  int64_t rows;        // in all lists
+  int64_t count;       // of rows in all lists
   int64_t per_list;    // K
   int64_t per_image;   // R in layout (N, R, ...), otherwise 0
   int64_t images;      // N
@@ -50,8 +50,8 @@ struct RoiRows {
     rows.columns = static_cast<int32_t>(in.rois.shape[in.rois.ndim - 1]);
     rows.coordinates = in.coordinates;
     rows.per_image = in.rois.ndim == 3 ? in.rois.shape[1] : 0;
-    rows.rows = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
-    rows.per_list = rows.rows / in.lists;
+    rows.count = in.rois.ndim == 3 ? in.rois.shape[0] * in.rois.shape[1] : in.rois.shape[0];
+    rows.per_list = rows.count / in.lists;
     rows.images = in.data.shape[0];
     rows.pad_beyond = pad_beyond;
     return rows;

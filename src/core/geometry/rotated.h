@@ -90,7 +90,8 @@ struct SampledBox {
   };
   HOST_DEVICE Frame map_frame() const { return frame_of(-1.0, height, -1.0, width); }
   // Whether no two samples of a bin read the same cell. Those that do are less than 2 * sqrt(2)
-  // cells apart; 3 allows for rounding.
+  // cells apart; 3 allows for rounding. 1e-6 * reach() bounds that of positions (1e-6 is 8 float
+  // epsilons), and 0.1 is less than 3 - 2 * sqrt(2).
   HOST_DEVICE bool samples_share_no_cells() const {
     constexpr double kApart = 3.0;
     const double u_step = fabs(static_cast<double>(u.bin)) / u.samples;
@@ -154,8 +155,8 @@ struct SampledBox {
     const G degree = static_cast<G>(kPi / 180.0);
     for_each_sample(p, q, [&](const RotatedSample<G>& s, int64_t j, int64_t i) {
       const G half = static_cast<G>(0.5);
-      const G du = u.floored ? static_cast<G>(0) : scale * (u.fraction(q, i) - half);
-      const G dv = v.floored ? static_cast<G>(0) : scale * (v.fraction(p, j) - half);
+      const G du = u.has_min_length ? static_cast<G>(0) : scale * (u.fraction(q, i) - half);
+      const G dv = v.has_min_length ? static_cast<G>(0) : scale * (v.fraction(p, j) - half);
       const G dx[] = {scale, 0, du * cosine, dv * sine, s.dy * degree};
       const G dy[] = {0, scale, -du * sine, dv * cosine, -s.dx * degree};
 #ifdef __CUDA_ARCH__
@@ -269,8 +270,8 @@ struct RotatedRule {
   template <class G>
   HOST_DEVICE SampleLine<G> line(G length, int axis_bins) const {
     SampleLine<G> line = SampleLine<G>::make(length, aligned != 0, axis_bins, sampling_ratio);
-    const G floored = line.floored ? static_cast<G>(1) : length;
-    line.start = -floored / static_cast<G>(2);
+    const G length_used = line.has_min_length ? static_cast<G>(1) : length;
+    line.start = -length_used / static_cast<G>(2);
     return line;
   }
 };

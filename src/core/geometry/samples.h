@@ -54,18 +54,18 @@ HOST_DEVICE void cells_between(G low, G high, int32_t size, int32_t* begin, int3
 // for float64 data.
 template <class G>
 struct SampleLine {
-  G start;            // map coordinate where bin 0 begins
-  G bin;              // cells per bin; negative for an inverted box
-  G samples;          // samples per bin, an integer >= 1
-  int32_t axis_bins;  // P or Q
-  int32_t floored;    // 1: the minimum size of one cell applies
+  G start;                 // map coordinate where bin 0 begins
+  G bin;                   // cells per bin; negative for an inverted box
+  G samples;               // samples per bin, an integer >= 1
+  int32_t axis_bins;       // P or Q
+  int32_t has_min_length;  // 1: the side is shorter than a cell, and gets the length of one
 
   // Makes a line of a given length in map cells; the caller sets `start`.
   HOST_DEVICE static SampleLine make(G length, bool aligned, int axis_bins, int sampling_ratio) {
     SampleLine line{};
     line.axis_bins = axis_bins;
-    line.floored = !aligned && length < static_cast<G>(1);
-    if (line.floored) length = static_cast<G>(1);
+    line.has_min_length = !aligned && length < static_cast<G>(1);
+    if (line.has_min_length) length = static_cast<G>(1);
     line.bin = length / static_cast<G>(axis_bins);
     const G adaptive = ceil(length / static_cast<G>(axis_bins));
     line.samples = sampling_ratio > 0 ? static_cast<G>(sampling_ratio)
@@ -122,7 +122,8 @@ struct SampleLine {
       lo = hi;
       hi = swap;
     }
-    // Allows for the rounding of coordinate(), up to a limit.
+    // 8 epsilons of the largest term bound the rounding of coordinate(). Samples that the limit of
+    // 64 leaves out lie on the map only by rounding.
     const double epsilon = sizeof(G) == 4 ? 1.2e-7 : 2.3e-16;
     double margin = 2.0 + 8.0 * epsilon * reach / fabs(step);
     if (margin > 64.0) margin = 64.0;
@@ -183,8 +184,8 @@ struct SampleAxis : SampleLine<G> {
   // The derivatives of coordinate(q, i) with respect to lo and hi, in map cells per image pixel.
   HOST_DEVICE void coordinate_gradient(int q, int64_t i, G* d_lo, G* d_hi) const {
     const G t = this->fraction(q, i);
-    *d_lo = this->floored ? scale : scale * (static_cast<G>(1) - t);
-    *d_hi = this->floored ? static_cast<G>(0) : scale * t;
+    *d_lo = this->has_min_length ? scale : scale * (static_cast<G>(1) - t);
+    *d_hi = this->has_min_length ? static_cast<G>(0) : scale * t;
   }
 
   // Calls emit(cell, weight, d_lo, d_hi) for both cells of every sample of bin q that is on the

@@ -25,7 +25,7 @@ struct ShiftedTap {
 template <class G>
 struct ShiftedAxis {
   SampleAxis<G> axis;  // without offsets, which do not change the number of samples
-  G reach;             // cells per unit of offset: gamma * length
+  G cells_per_offset;  // gamma * length
 
   HOST_DEVICE static ShiftedAxis make(const SampleAxis<G>& axis, double gamma) {
     const G length = axis.bin * static_cast<G>(axis.axis_bins);
@@ -35,7 +35,7 @@ struct ShiftedAxis {
   // The axis for a bin with this offset, which is finite.
   HOST_DEVICE SampleAxis<G> shifted(G offset) const {
     SampleAxis<G> bin = axis;
-    bin.start = saturate(axis.start + reach * offset);
+    bin.start = saturate(axis.start + cells_per_offset * offset);
     return bin;
   }
 
@@ -66,11 +66,15 @@ struct ShiftedAxis {
     return weight;
   }
 
-  // The derivatives of a bin with respect to its offset, to the lower and to the upper coordinate
-  // of the box per map cell, given the sums of its taps' slopes, times cells, over both axes.
-  HOST_DEVICE double by_offset(double slope) const { return static_cast<double>(reach) * slope; }
+  // A sample lies at lo + (t + gamma * offset) * (hi - lo), which gives the derivatives of a bin:
+  // by_offset(), and by_low() and by_high() with respect to lo and hi in map cells. `slope` is the
+  // sum over the cells of value * slope along this axis * weight along the other one, and
+  // `slope_by_t` likewise.
+  HOST_DEVICE double by_offset(double slope) const {
+    return static_cast<double>(cells_per_offset) * slope;
+  }
   HOST_DEVICE double by_high(double slope, double slope_by_t, double gamma, double offset) const {
-    return axis.floored ? 0.0 : slope_by_t + gamma * offset * slope;
+    return axis.has_min_length ? 0.0 : slope_by_t + gamma * offset * slope;
   }
   HOST_DEVICE double by_low(double slope, double slope_by_t, double gamma, double offset) const {
     return slope - by_high(slope, slope_by_t, gamma, offset);

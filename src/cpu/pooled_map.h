@@ -13,29 +13,29 @@ namespace gluon_roi::cpu {
 // cache while gradients are added to it. (Without bands, on a map of 200 x 304, 7 x 7 bins take 1.1
 // times as long, 14 x 14 bins the same.)
 struct Band {
-  // The taps of a RoI that fall into the band.
-  struct RowTaps {
+  // The range of a RoI's taps that fall into the band.
+  struct RoiRange {
     int64_t roi;
     int32_t begin, end;
   };
-  int32_t first;         // index of the first row
-  Vector<Run> runs;      // covered cells, relative to the band's first cell
-  Vector<RowTaps> taps;  // in the table's order
+  int32_t first;          // index of the first row
+  Vector<Run> runs;       // covered cells, relative to the band's first cell
+  Vector<RoiRange> taps;  // in the table's order
 };
 
 // A map, and the RoIs that are pooled from it.
 template <class T>
-struct AlignedMap {
+struct PooledMap {
   using A = SumOf<T>;
   Tensor data;
   RoiTable<A> table;
-  TapTable<A> axes;         // taps of the current chunk of RoIs
+  TapTable<A> tap_table;    // taps of the current chunk of RoIs
   bool accumulate = false;  // whether earlier chunks have written gradients
   int32_t band_rows;
   Vector<Band> bands;  // of all images, set by cut_bands()
 
-  AlignedMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
-      : data(map), table(std::move(rows)), axes(pooled_height, pooled_width, map) {
+  PooledMap(int pooled_height, int pooled_width, const Tensor& map, RoiTable<A> rows)
+      : data(map), table(std::move(rows)), tap_table(pooled_height, pooled_width, map) {
     constexpr int64_t kBandBytes = 1 << 20;
     const int64_t height = std::max<int64_t>(map.shape[2], 1);
     const int64_t row_bytes = std::max<int64_t>(map.shape[3], 1) * kCellBytes;
@@ -52,22 +52,22 @@ struct AlignedMap {
       const int64_t image = static_cast<int64_t>(b) / per_image;
       bands[b].first = static_cast<int32_t>(static_cast<int64_t>(b) % per_image) * band_rows;
       const int64_t begin = bands[b].first * data.shape[3];
-      for (const Run& run : axes.coverage.runs(image)) {
+      for (const Run& run : tap_table.coverage.runs(image)) {
         const Run inside = run.clip(begin, begin + band_cells);
         if (!inside.empty()) {
           bands[b].runs.push_back({inside.begin - begin, inside.end - begin});
         };
       }
     }
-    for (int64_t i = axes.chunk.begin; i < axes.chunk.end; ++i) {
-      const auto all = axes.all_rows(i);
-      const Tap<A>* taps = axes.taps(i);
+    for (int64_t i = tap_table.chunk.begin; i < tap_table.chunk.end; ++i) {
+      const auto all = tap_table.all_rows(i);
+      const Tap<A>* taps = tap_table.taps(i);
       const int64_t first = table.rois[table.order[i]].image * per_image;
       for (int32_t begin = all.begin, end; begin < all.end; begin = end) {
         const int32_t band = taps[begin].cell / band_rows;
         end = begin + 1;
         while (end < all.end && taps[end].cell / band_rows == band) ++end;
-        bands[first + band].taps.push_back(Band::RowTaps{i, begin, end});
+        bands[first + band].taps.push_back(Band::RoiRange{i, begin, end});
       }
     }
   }
@@ -86,9 +86,9 @@ Vector<int32_t> maps_of(const Pyramid& pyramid, const RoiTable<G>& table) {
 
 // The maps of a call, each with the RoIs that are pooled from it.
 template <class Op, class T>
-Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const RoiArrays& in,
-                                   RoiTable<SumOf<T>> table) {
-  Vector<AlignedMap<T>> maps;
+Vector<PooledMap<T>> pooled_maps(const typename Op::Params& p, const RoiArrays& in,
+                                 RoiTable<SumOf<T>> table) {
+  Vector<PooledMap<T>> maps;
   if (in.count == 1) {
     maps.emplace_back(p.pooled_height, p.pooled_width, in.data, std::move(table));
     return maps;
@@ -106,18 +106,18 @@ Vector<AlignedMap<T>> aligned_maps(const typename Op::Params& p, const RoiArrays
 // then body() once. Repeats until no map has RoIs left. at_a_time(map) is the number of RoIs in a
 // chunk.
 template <class Op, class T, class AtATime, class Prepare, class Body>
-void for_each_round(const typename Op::Params& p, Vector<AlignedMap<T>>* maps,
+void for_each_round(const typename Op::Params& p, Vector<PooledMap<T>>* maps,
                     const AtATime& at_a_time, const Prepare& prepare, const Body& body) {
   const Pyramid pyramid = Op::pyramid(p);
   auto rule = Op::rule(p);
   for (bool accumulate = false, more = true; more; accumulate = true) {
     more = false;
     for (size_t i = 0; i < maps->size(); ++i) {
-      AlignedMap<T>& map = (*maps)[i];
-      const Chunk chunk = map.axes.chunk.next(map.table.count(), at_a_time(map));
+      PooledMap<T>& map = (*maps)[i];
+      const Chunk chunk = map.tap_table.chunk.next(map.table.count(), at_a_time(map));
       rule.spatial_scale = pyramid.scale[i];
       map.accumulate = accumulate;
-      map.axes.make(rule, map.table, chunk);
+      map.tap_table.make(rule, map.table, chunk);
       prepare(&map);
       more = more || chunk.end < map.table.count();
     }
@@ -128,7 +128,7 @@ void for_each_round(const typename Op::Params& p, Vector<AlignedMap<T>>* maps,
 // Calls body(map, map index, task index) for the tasks(map) tasks of every map in one parallel
 // loop, so that threads that have finished one map help with the others.
 template <class T, class Tasks, class Body>
-void for_each_task(const Vector<AlignedMap<T>>& maps, int64_t work, const Tasks& tasks,
+void for_each_task(const Vector<PooledMap<T>>& maps, int64_t work, const Tasks& tasks,
                    const Body& body) {
   int64_t all = 0;
   for (const auto& map : maps) {
