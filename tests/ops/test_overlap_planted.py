@@ -34,18 +34,19 @@ box_nms: Any = reference.box_nms
 COMPILER = os.environ.get("CXX", "g++").split()
 SOURCES = Path(__file__).parents[2] / "src"
 ROTATED, OVERLAP = "core/geometry/rotated_overlap.h", "core/geometry/overlap.h"
+ELEMENTARY = "core/geometry/elementary.h"
 CPU, NMS_SOURCE = "cpu/suppression.h", "ops/box_nms.cc"
 #: Fault -> file, expression, what takes its place.
 FAULTS = {
     "a side that is not clipped": (ROTATED, "side < 4", "side < 3"),
     "an angle taken in radians": (
-        ROTATED,
-        "(turned - 90.0 * quarters) * kRadiansPerDegree",
-        "(turned - 90.0 * quarters)",
+        ELEMENTARY,
+        "(turned - 90.0 * quarters + rest) * kRadiansPerDegree",
+        "(turned - 90.0 * quarters + rest)",
     ),
-    "a clockwise angle": (ROTATED, "box.angle - frame.angle", "frame.angle - box.angle"),
+    "a clockwise angle": (ROTATED, "sine_cosine(angle, rest)", "sine_cosine(-angle, -rest)"),
     "a quarter turn too many": (
-        ROTATED,
+        ELEMENTARY,
         "(static_cast<int>(quarters) + 4) % 4",
         "(static_cast<int>(quarters) + 5) % 4",
     ),
@@ -63,8 +64,8 @@ FAULTS = {
     ),
     "bounds of one box, in lanes": (
         CPU,
-        "close = dx > reach_x ? Register{} : close",
-        "close = dx > half_x ? Register{} : close",
+        "candidates = dx > reach_x ? Register{} : candidates",
+        "candidates = dx > half_x ? Register{} : candidates",
     ),
     "a kept box that is not compared": (CPU, "boxes_[kept[first]]", "boxes_[kept[0]]"),
     "decay of a box of another class": (
@@ -73,7 +74,7 @@ FAULTS = {
         "true",
     ),
     "decay of a box that overlaps less": (OVERLAP, "overlap > threshold", "overlap > 0"),
-    "an overlap that is not squared": (OVERLAP, "overlap * overlap / sigma", "overlap / sigma"),
+    "an overlap that is not squared": (OVERLAP, "(overlap * overlap) / sigma", "overlap / sigma"),
     "the first score": (
         NMS_SOURCE,
         "static_cast<A>(box.score)",
