@@ -46,9 +46,8 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
             layers[key] = made
         layer = layers[key]
         sampled = graph.nodes[samples.node]["inputs"]
-        arrays = (
-            3 if graph.flag(samples.node, "mask") else 2
-        )  # with RANK_INPUT, one more input follows
+        # With RANK_INPUT, one more input follows.
+        arrays = 3 if graph.flag(samples.node, "mask") else 2
         last, activation = find_activation(graph, uses, NodeEntry(number, 0))
         new = graph.node(
             OPERATOR,
