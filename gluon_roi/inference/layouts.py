@@ -11,6 +11,7 @@ import math
 from typing import Collection
 
 from ..bridge.symbol_json import NodeEntry
+from ..library import build_info
 from . import gemm
 from .graph import SUMS, InferenceGraph
 
@@ -20,12 +21,15 @@ Activation BatchNorm BlockGrad Concat Deconvolution Dropout LRN LeakyReLU Poolin
 """
 _ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
 
-# Nanoseconds on one core of an EPYC of Zen 4 with AVX-512 (python -m benchmarks.gemm). Ratios
-# matter, which are alike with AVX2.
-#: Of a product and its addition: GemmConvolution does 100 GFLOP/s, oneDNN's convolution 107.
-_PRODUCT, _ONEDNN_PRODUCT = 2 / 100, 2 / 107
-#: Of a product in a group of fewer channels than a register has lanes, with oneDNN.
-_ONEDNN_GROUPED_PRODUCT = 2 / 43
+# Of one core of an EPYC of Zen 4 with AVX-512, unless said otherwise (python -m benchmarks.gemm).
+# Ratios matter.
+#: GFLOP/s of GemmConvolution and of oneDNN's convolution.
+_SPEEDS = (100, 107)
+#: The same with AVX2, on an EPYC of Zen 3.
+_SPEEDS_OF_AVX2 = (72, 80)
+#: GFLOP/s of oneDNN for a group of fewer channels than a register has lanes.
+_ONEDNN_GROUPED_SPEED = 43
+# Nanoseconds:
 #: Of a depthwise map, and of an output of it. oneDNN takes half of that.
 _DEPTHWISE_MAP, _DEPTHWISE_OUTPUT = 400.0, 1.0
 #: Of a number whose layout is changed; above, if the map does not fit into the cache.
@@ -63,6 +67,15 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     shapes = graph.shapes()
     if not shapes:
         return True
+    ours, theirs = _estimates(graph, layers, shapes)
+    return ours <= _TIE * theirs
+
+
+def _estimates(
+    graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
+) -> tuple[float, float]:
+    """Nanoseconds of what differs, in MXNet's layout and in the layouts of oneDNN."""
+    speeds = _SPEEDS_OF_AVX2 if build_info()["simd"] == "avx2" else _SPEEDS
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
     def change(entry: NodeEntry) -> float:
@@ -75,7 +88,7 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
         node, out = graph.nodes[number], NodeEntry(number, 0)
         if number in layers:
             data, weight = node["inputs"][:2]
-            here, in_onednn = _times(shapes[data], shapes[weight], shapes[out])
+            here, in_onednn = _times(shapes[data], shapes[weight], shapes[out], speeds)
             ours, theirs = ours + here, theirs + in_onednn
             reads_any_layout = shapes[data][1] <= _FEW_CHANNELS
             changed = [] if reads_any_layout or data in in_onednns else [data]
@@ -85,11 +98,14 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
         else:
             changed = [entry for entry in node["inputs"] if entry in in_onednns]
         theirs += sum(map(change, changed))
-    return ours <= _TIE * theirs
+    return ours, theirs
 
 
 def _times(
-    data: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]
+    data: tuple[int, ...],
+    weight: tuple[int, ...],
+    out: tuple[int, ...],
+    speeds: tuple[float, float],
 ) -> tuple[float, float]:
     """Nanoseconds of a convolution of this package, and of oneDNN's."""
     depth, groups = math.prod(weight[1:]), max(data[1] // max(weight[1], 1), 1)
@@ -101,7 +117,9 @@ def _times(
     rows = groups * math.ceil(filters / groups / gemm.PANEL) * gemm.PANEL
     lanes = math.ceil(outputs / _LANES) * _LANES
     is_narrow = groups > 1 and weight[1] < _LANES
+    # A product and its addition are two operations.
+    own_speed, onednn_speed = speeds
     return (
-        images * rows * lanes * depth * _PRODUCT,
-        products * (_ONEDNN_GROUPED_PRODUCT if is_narrow else _ONEDNN_PRODUCT),
+        images * rows * lanes * depth * 2 / own_speed,
+        products * 2 / (_ONEDNN_GROUPED_SPEED if is_narrow else onednn_speed),
     )
