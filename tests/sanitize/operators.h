@@ -86,10 +86,10 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     if (name == "spatial_scale") {
       *field.value = random_->chance(0.93)
                          ? random_->pick({1.0 / 16, 0.25, 1.0, 0.3, 1.0 / 7})
-                         : random_->pick({1e-30, 1e30, 1e300, 1e-300, 5e-324, DBL_MAX, 1e9, 1e-9});
+                         : random_->pick({1e-30, 1e30, 1e20, 1e-300, 5e-324, 1e9, 1e-9});
       so_.scales = {*field.value};
     } else {
-      *field.value = random_->pick({224.0, 224.0, 16.0, 1.0, 1e-300, 1e300});
+      *field.value = random_->pick({224.0, 224.0, 16.0, 1.0, 1e-300, 1e30});
     }
   }
 
@@ -114,7 +114,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     double* const numbers = *values.value;
     if (name == "spatial_scale") {  // each at most half of the one before
       *count.value = integer(1, random_->chance(0.1) ? gluon_roi::kMaxInList : 4);
-      double scale = random_->pick({1.0, 0.25, 0.25, 0.3, 1e9, 1e-9, 1e300, 1e-300});
+      double scale = random_->pick({1.0, 0.25, 0.25, 0.3, 1e9, 1e-9, 1e30, 1e-300});
       for (int32_t i = 0; i < *count.value; ++i) {
         so_.scales.push_back(numbers[i] = scale);
         scale *= random_->pick({0.5, 0.5, 0.5, 0.25, 0.3});
@@ -122,7 +122,7 @@ class Randomizer final : public gluon_roi::ParamVisitor {
     } else {
       *count.value = integer(1, 3);
       for (int i = 0; i < 3; ++i) {
-        numbers[i] = random_->pick({1.0, 2.0, 4.0, 8.0, 0.5, 0.1, 1e-300, 1e30, 1e300});
+        numbers[i] = random_->pick({1.0, 2.0, 4.0, 8.0, 0.5, 0.1, 1e-300, 1e30});
       }
     }
   }
@@ -229,7 +229,7 @@ class Spoiler final : public gluon_roi::ParamVisitor {
     });
   }
   void positive(Field<double> field, double) override {
-    offer([=] { *field.value = not_positive(); });
+    offer([=] { *field.value = out_of_range(); });
   }
   void number(Field<double> field, double) override {
     offer([=] { *field.value = random_->pick({NAN * 1.0, INFINITY * 1.0, -INFINITY * 1.0}); });
@@ -239,7 +239,7 @@ class Spoiler final : public gluon_roi::ParamVisitor {
     offer([=] { *field.value = random_->pick({1e39, -DBL_MAX}); });
   }
   void positive_list(Field<Doubles> values, Field<int32_t> count, const char*) override {
-    offer([=] { (*values.value)[random_->integer(0, *count.value - 1)] = not_positive(); });
+    offer([=] { (*values.value)[random_->integer(0, *count.value - 1)] = out_of_range(); });
     offer([=] {
       constexpr int32_t kMost = gluon_roi::kMaxInList;
       *count.value = random_->pick({0, -1, *count.value + 1, kMost + 1, INT32_MIN, INT32_MAX});
@@ -280,8 +280,8 @@ class Spoiler final : public gluon_roi::ParamVisitor {
   void spoil_flag(Field<int32_t> field, int32_t values) {
     offer([=] { *field.value = random_->pick({-1, values, INT32_MIN, INT32_MAX}); });
   }
-  double not_positive() {
-    return random_->pick({0.0, -0.0, -1.0, -DBL_MAX, NAN * 1.0, INFINITY * 1.0});
+  double out_of_range() {
+    return random_->pick({0.0, -0.0, -1.0, -DBL_MAX, 1.1e30, DBL_MAX, NAN * 1.0, INFINITY * 1.0});
   }
 
   Random* const random_;
