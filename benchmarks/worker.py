@@ -29,7 +29,7 @@ SAMPLE = 2000
 def _prepare(library: Library, fields: dict, call: bool) -> tuple[Work, dict]:
     item = Row.from_dict(fields)
     if not library.has(item):
-        return {}, {"unsupported": "no such operator"}
+        return {}, {"unsupported": "no such operator or mode"}
     try:
         work = library.prepare(item)
     except Unsupported as reason:

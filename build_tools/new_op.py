@@ -110,9 +110,7 @@ def main(arguments: list[str]) -> None:
         if path.exists():
             raise SystemExit(f"new_op: {path.relative_to(ROOT)} exists already")
     written = {
-        path: rendered(template.read_text(), name)
-        .replace("@ORDER@", str(new_order()))
-        .replace("@GUARD@", snake_case(name).upper())
+        path: rendered(template.read_text(), name).replace("@ORDER@", str(new_order()))
         for path, template in paths.items()
     }
     for insertion in INSERTIONS:

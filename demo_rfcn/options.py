@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see '{self.prog} --help'")
 
     def option(self, flags: str, text: str, default: Any = None, **how: Any) -> None:
-        """Add an option; `default` is shown in its help, by default the settings' value."""
+        """Add an option; its help shows `default`, or the settings' value if that is None."""
         names = flags.split()
         field = names[-1].lstrip("-").replace("-", "_")
         how.setdefault("dest", field)

@@ -10,7 +10,7 @@ import numpy as np
 from ..bridge.guard import RANK_INPUT
 from ..bridge.symbol_json import NodeEntry
 from .epilogue import find_activation
-from .gemm_layers import Layer, layer_of
+from .gemm_layers import Layer, shared_layer
 from .graph import InferenceGraph
 from .layers import is_plain_convolution, pair
 
@@ -27,24 +27,20 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
 
     With the activation behind it. Convolutions in groups are left.
     """
+    numbers = [number for number in graph.needed() if _multiplies_samples(graph, number)]
+    if not numbers:
+        return 0
     types, uses = graph.types(), graph.uses()
-    # Layers that are applied several times share their weights.
-    layers: dict[tuple[NodeEntry, ...], Layer] = {}
+    layers: dict[tuple[NodeEntry, ...], Layer | None] = {}
     count = 0
-    for number in graph.needed():
-        if not _multiplies_samples(graph, number) or types.get(NodeEntry(number, 0)) != np.float32:
-            continue
+    for number in numbers:
         node = graph.nodes[number]
-        samples, *parameters = node["inputs"]
-        if len(uses[samples]) != 1:
+        samples = node["inputs"][0]
+        if types.get(NodeEntry(number, 0)) != np.float32 or len(uses[samples]) != 1:
             continue
-        key = tuple(parameters)
-        if key not in layers:
-            made = layer_of(graph, number)
-            if made is None:
-                continue
-            layers[key] = made
-        layer = layers[key]
+        layer = shared_layer(graph, number, layers)
+        if layer is None:
+            continue
         sampled = graph.nodes[samples.node]["inputs"]
         # With RANK_INPUT, one more input follows.
         arrays = 3 if graph.flag(samples.node, "mask") else 2
@@ -57,8 +53,7 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
             **_sampling_attributes(graph, samples.node),
             **activation,
         )
-        graph.replace(last, new, types)
-        uses = graph.uses()
+        uses = graph.replace(last, new, types)
         count += 1
     return count
 
@@ -75,13 +70,13 @@ def _sampling_attributes(graph: InferenceGraph, number: int) -> dict[str, Any]:
 
 def _multiplies_samples(graph: InferenceGraph, number: int) -> bool:
     """Whether a node multiplies the samples of a deformable convolution by a matrix."""
-    if not is_plain_convolution(graph, number) or graph.sizes(number, "kernel") != (1, 1):
+    if not is_plain_convolution(graph, number):
         return False
-    is_pointwise = pair(graph, number, "stride", 1) == (1, 1)
-    is_pointwise = is_pointwise and pair(graph, number, "pad", 0) == (0, 0)
     samples = graph.nodes[number]["inputs"][0]
     return (
-        is_pointwise
+        graph.sizes(number, "kernel") == (1, 1)
+        and pair(graph, number, "stride", 1) == (1, 1)
+        and pair(graph, number, "pad", 0) == (0, 0)
         and graph.is_node(samples, _SAMPLING)
         and graph.attribute(samples.node, "layout", "map") == "columns"
     )

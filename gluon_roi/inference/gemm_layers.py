@@ -39,23 +39,17 @@ def use_gemm(graph: InferenceGraph) -> int:
     ]
     if not mxnets_layout_pays(graph, set(convolutions)):
         return 0
-    layers: dict[tuple[NodeEntry, ...], Layer] = {}
+    layers: dict[tuple[NodeEntry, ...], Layer | None] = {}
     count = 0
     for number in convolutions:
-        node = graph.nodes[number]
-        data, *parameters = node["inputs"]
-        key = tuple(parameters)
-        if key not in layers:
-            made = layer_of(graph, number)
-            if made is None:
-                continue
-            layers[key] = made
-        layer = layers[key]
+        node, layer = graph.nodes[number], shared_layer(graph, number, layers)
+        if layer is None:
+            continue
         epilogue = find_epilogue(graph, uses, NodeEntry(number, 0))
         new = graph.node(
             layer.operator,
             node["name"],
-            [data, layer.weight, layer.bias, *epilogue.residual],
+            [node["inputs"][0], layer.weight, layer.bias, *epilogue.residual],
             **_attributes(graph, number, layer.operator),
             **epilogue.attributes,
         )
@@ -64,8 +58,20 @@ def use_gemm(graph: InferenceGraph) -> int:
     return count
 
 
-def layer_of(graph: InferenceGraph, number: int) -> Layer | None:
-    """The operator and parameters of a convolution; None if its weights are no finite float32."""
+def shared_layer(
+    graph: InferenceGraph, number: int, layers: dict[tuple[NodeEntry, ...], Layer | None]
+) -> Layer | None:
+    """The operator and parameters of a convolution, made once for all applications of a layer.
+
+    None if its weights are no finite float32. `layers` has those that are made.
+    """
+    key = tuple(graph.nodes[number]["inputs"][1:])
+    if key not in layers:
+        layers[key] = _layer(graph, number)
+    return layers[key]
+
+
+def _layer(graph: InferenceGraph, number: int) -> Layer | None:
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
     if weight is None or bias is None or weight.dtype != np.float32:
         return None

@@ -35,7 +35,7 @@ class Use(NamedTuple):
 
 #: Operators that add arrays of equal shapes and types.
 SUMS = ("elemwise_add", "add_n")
-#: Numbers of parameters whose memory is returned as soon as nothing reads them.
+#: If unread parameters have more elements, `replace` returns their memory to the system at once.
 _LARGE = 1 << 18
 #: In lists of uses: an output of the symbol.
 OUTPUT = Use(-1, 0)

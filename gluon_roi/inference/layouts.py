@@ -21,11 +21,11 @@ Activation BatchNorm BlockGrad Concat Deconvolution Dropout LRN LeakyReLU Poolin
 """
 _ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
 
-# Of one core of an EPYC of Zen 4 with AVX-512, unless said otherwise (python -m benchmarks.gemm).
-# Ratios matter.
-#: GFLOP/s of GemmConvolution and of oneDNN's convolution.
+# Measured by python -m benchmarks.gemm on one core of an EPYC of Zen 4 with AVX-512, and the speeds
+# of AVX2 on one core of Zen 3. Only ratios of these numbers matter.
+#: GFLOP/s of GemmConvolution and of oneDNN's convolution, also for SSE2 and NEON.
 _SPEEDS = (100, 107)
-#: The same with AVX2, on an EPYC of Zen 3.
+#: GFLOP/s of both with AVX2.
 _SPEEDS_OF_AVX2 = (72, 80)
 #: GFLOP/s of oneDNN for a group of fewer channels than a register has lanes.
 _ONEDNN_GROUPED_SPEED = 43
@@ -36,8 +36,9 @@ _DEPTHWISE_MAP, _DEPTHWISE_OUTPUT = 400.0, 1.0
 _CHANGE, _LARGE_CHANGE, _LARGE = 0.8, 2.3, 1 << 20
 #: By how much longer MXNet's operators take for a number in MXNet's layout.
 _SLOWER_IN_MXNETS_LAYOUT = {"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6}
-#: For 11 classifiers at 224 x 224, the estimates' ratio is within a tenth of the measured one, but
-#: for DenseNet. Where they are this close, MXNet's layout is chosen: it spares second copies.
+#: On AVX-512 the ratio of the estimates was within a tenth of the measured one for ten of 11
+#: classifiers, not for DenseNet. At ratios this close, MXNet's layout is chosen: it spares second
+#: copies.
 _TIE = 1.05
 #: Lanes of a block of GemmConvolution.
 _LANES = 16
@@ -67,14 +68,14 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     shapes = graph.shapes()
     if not shapes:
         return True
-    ours, theirs = _estimates(graph, layers, shapes)
-    return ours <= _TIE * theirs
+    nchw, onednn = _estimates(graph, layers, shapes)
+    return nchw <= _TIE * onednn
 
 
 def _estimates(
     graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
 ) -> tuple[float, float]:
-    """Nanoseconds of what differs, in MXNet's layout and in the layouts of oneDNN."""
+    """Nanoseconds of the work that depends on the layout: in NCHW, and in the layouts of oneDNN."""
     speeds = _SPEEDS_OF_AVX2 if build_info()["simd"] == "avx2" else _SPEEDS
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
@@ -82,23 +83,23 @@ def _estimates(
         size = sizes.get(entry, 0)
         return size * (_LARGE_CHANGE if size > _LARGE else _CHANGE)
 
-    ours = theirs = 0.0
+    nchw = onednn = 0.0
     in_onednns = maps_of_onednn(graph, layers)
     for number in graph.needed():
         node, out = graph.nodes[number], NodeEntry(number, 0)
         if number in layers:
             data, weight = node["inputs"][:2]
-            here, in_onednn = _times(shapes[data], shapes[weight], shapes[out], speeds)
-            ours, theirs = ours + here, theirs + in_onednn
+            layer_nchw, layer_onednn = _times(shapes[data], shapes[weight], shapes[out], speeds)
+            nchw, onednn = nchw + layer_nchw, onednn + layer_onednn
             reads_any_layout = shapes[data][1] <= _FEW_CHANNELS
             changed = [] if reads_any_layout or data in in_onednns else [data]
         elif out in in_onednns:
-            ours += sizes.get(out, 0) * _SLOWER_IN_MXNETS_LAYOUT.get(node["op"], 0)
+            nchw += sizes.get(out, 0) * _SLOWER_IN_MXNETS_LAYOUT.get(node["op"], 0)
             changed = [entry for entry in node["inputs"] if entry not in in_onednns]
         else:
             changed = [entry for entry in node["inputs"] if entry in in_onednns]
-        theirs += sum(map(change, changed))
-    return ours, theirs
+        onednn += sum(map(change, changed))
+    return nchw, onednn
 
 
 def _times(
@@ -107,19 +108,19 @@ def _times(
     out: tuple[int, ...],
     speeds: tuple[float, float],
 ) -> tuple[float, float]:
-    """Nanoseconds of a convolution of this package, and of oneDNN's."""
+    """Nanoseconds of a convolution of this package in NCHW, and of oneDNN in its own layout."""
     depth, groups = math.prod(weight[1:]), max(data[1] // max(weight[1], 1), 1)
     images, filters, outputs = out[0], out[1], math.prod(out[2:])
     products = images * filters * outputs * depth
     if weight[1] == 1 < groups:
-        ours = images * filters * (_DEPTHWISE_MAP + _DEPTHWISE_OUTPUT * outputs)
-        return ours, ours / 2
+        nchw = images * filters * (_DEPTHWISE_MAP + _DEPTHWISE_OUTPUT * outputs)
+        return nchw, nchw / 2
     rows = groups * math.ceil(filters / groups / gemm.PANEL) * gemm.PANEL
     lanes = math.ceil(outputs / _LANES) * _LANES
     is_narrow = groups > 1 and weight[1] < _LANES
     # A product and its addition are two operations.
-    own_speed, onednn_speed = speeds
+    nchw_speed, onednn_speed = speeds
     return (
-        images * rows * lanes * depth * 2 / own_speed,
+        images * rows * lanes * depth * 2 / nchw_speed,
         products * 2 / (_ONEDNN_GROUPED_SPEED if is_narrow else onednn_speed),
     )

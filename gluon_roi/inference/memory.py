@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Returns memory that has been freed to the system."""
+"""Returns freed memory to the system."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`optimize(symbol, inference=True)`: checks and reads the parameters, around convert.convert.
+"""Checks and reads the parameters of a symbol, and calls convert.convert.
 
 Their names may have the prefixes arg: and aux: of files.
 """

@@ -65,14 +65,12 @@ def _shape_of(graph: InferenceGraph, number: int, inputs: list[SymbolicShape]) -
         return SymbolicShape((inputs[0].sizes[0], filters, *inputs[0].sizes[2:]), True)
     if op == "FullyConnected":
         return _unknown(entry, inputs[1].is_float32)
-    if op in (gemm.OPERATOR, gemm.DEPTHWISE) or convolves_maps(graph, number):
+    own = (gemm.OPERATOR, gemm.DEPTHWISE, deformable.OPERATOR)
+    if op in own or convolves_maps(graph, number):
         filters = graph.integer(number, "num_filter")
         cells = _windows(graph, number, inputs[0])
-        return SymbolicShape((inputs[0].sizes[0], filters, *cells), inputs[1].is_float32)
-    if op == deformable.OPERATOR:
-        filters = graph.integer(number, "num_filter")
-        cells = _windows(graph, number, inputs[0])
-        return SymbolicShape((inputs[0].sizes[0], filters, *cells), True)
+        is_float32 = op == deformable.OPERATOR or inputs[1].is_float32
+        return SymbolicShape((inputs[0].sizes[0], filters, *cells), is_float32)
     if op in ("Pooling", max_pooling.OPERATOR) and _has_plain_windows(graph, number):
         cells = _windows(graph, number, inputs[0])
         return inputs[0]._replace(sizes=(*inputs[0].sizes[:2], *cells))

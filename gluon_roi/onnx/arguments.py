@@ -144,16 +144,27 @@ def dynamic_axes_of(given: Any, shapes: dict[str, tuple]) -> dict[str, dict[int,
     """The dynamic axes of each input, and the names of these axes in the file."""
     entries = {} if given is None else by_input("dynamic", given, list(shapes))
     found = {name: _axes(name, axes, shapes[name]) for name, axes in entries.items()}
+    conflict = conflicting_axes(found, shapes)
+    if conflict is not None:
+        label, size, other = conflict
+        raise ValueError(
+            f"onnx.export: dynamic: axes named {label!r} have the sizes {size} and {other}, "
+            "expected one size"
+        )
+    return found
+
+
+def conflicting_axes(
+    dynamic: dict[str, dict[int, str]], shapes: dict[str, tuple]
+) -> tuple[str, int, int] | None:
+    """A name of dynamic axes that have two sizes, and these; None if each name has one."""
     sizes: dict[str, int] = {}
-    for name, axes in found.items():
+    for name, axes in dynamic.items():
         for axis, label in axes.items():
             size = shapes[name][axis]
             if sizes.setdefault(label, size) != size:
-                raise ValueError(
-                    f"onnx.export: dynamic: axes named {label!r} have the sizes {sizes[label]} and "
-                    f"{size}, expected one size"
-                )
-    return found
+                return label, sizes[label], size
+    return None
 
 
 def _axes(name: str, axes: Any, shape: tuple) -> dict[int, str]:

@@ -19,7 +19,7 @@ CREATIONS = {"_zeros", "_ones", "_full"}
 def creations_last(nodes: list[dict]) -> list[int]:
     """Indices of the nodes, sorted so that creations and what depends on them come last.
 
-    NodeTensors that sizes are read from then exist before they are needed.
+    Tensors that sizes are read from then exist before they are needed.
     """
     late: set[int] = set()
     for number, node in enumerate(nodes):

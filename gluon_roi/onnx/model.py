@@ -52,7 +52,7 @@ def export_model(
     """
     translation = _translate(source, names)
     graph, inputs, outputs, _, entries = translation
-    # With dynamic axes MXNet's shapes are those of one example, so nothing is compared.
+    # With dynamic axes MXNet infers the shapes of one example, so nothing is compared.
     translated = [] if any(source.dynamic.values()) else [e for e in entries.values() if e.tensor]
     expected = {entry.tensor.name: entry for entry in translated}
     inferred = _check_model(*graph.model(inputs, outputs), expected)

@@ -17,8 +17,8 @@ from ..files import sentence
 _FLOAT32 = np.dtype("float32")
 #: Changes (factor, summand) of the sizes of all dynamic axes, of which a model needs to accept one.
 #: Many networks need multiples of a power of two or of the size of a part of the map: a factor
-#: keeps any multiple, 64 those of a power of two, and 10080 those of each number up to 10, of 16
-#: and of 32.
+#: keeps any multiple, + 64 keeps multiples of powers of two up to 64, and + 10080 keeps multiples
+#: of 1 to 10, 16 and 32.
 _CHANGES = ((2, 64), (2, 0), (3, 0), (4, 0), (1, 64), (1, 10080))
 #: Maximum number of combinations of input dtypes to try.
 _TYPE_TRIES = 64

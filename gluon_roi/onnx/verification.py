@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import warnings
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
@@ -15,7 +17,7 @@ from ..bridge.arguments import is_true
 from ..files import sentence
 from ..library import Declared, operators
 from ..weights import values_of
-from .arguments import by_input
+from .arguments import by_input, conflicting_axes
 from .passes.types import tensor_types
 from .shape_inference import NodeOutput, Source, infer_shapes
 
@@ -43,8 +45,8 @@ _OTHER_SIZES: tuple[Callable[[int], int], ...] = (
     lambda n: n + 1,
     lambda n: n - 1 if n > 1 else 3,
 )
-#: Inputs with more than this many times the elements of input_shapes are not tried.
-_MOST_ELEMENTS = 8
+#: Shapes with this many times the elements of input_shapes, or more, are not tried.
+_MAX_GROWTH = 8
 
 
 class NodeTensors(NamedTuple):
@@ -82,24 +84,26 @@ def verify(
         Arrays for the inputs, in their order or by name. True draws them, and draws them again with
         another size of each dynamic axis.
     """
+    arrays = _drawn(source, tensors, source.shapes) if given is True else _given(model, given)
+    expected = _run_mxnet(source.symbol, source, arrays)
+    names = [output.name for output in model.graph.output]
+    session = _session(model, weights, names)
+    _compare(model, weights, session, source, tensors, arrays, expected)
     if given is not True:
-        arrays = _given(model, given)
-        _compare(model, weights, source, tensors, arrays, _run_mxnet(source.symbol, source, arrays))
         return
-    arrays = _drawn(source, tensors, source.shapes)
-    _compare(model, weights, source, tensors, arrays, _run_mxnet(source.symbol, source, arrays))
     for arrays, expected in _with_other_sizes(source, tensors):
-        sizes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         try:
-            _compare(model, weights, source, tensors, arrays, expected)
+            _compare(model, weights, session, source, tensors, arrays, expected)
         except RuntimeError as error:
-            reason = str(error)[len(f"{_CALLER}: ") :]
-            raise RuntimeError(f"{_CALLER}: with {sizes}: {reason}") from error
+            sizes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            reason = str(error).replace(f"{_CALLER}:", f"{_CALLER}: with {sizes}:", 1)
+            raise RuntimeError(reason) from error
 
 
 def _compare(
     model: onnx.ModelProto,
     weights: dict[str, np.ndarray],
+    session: Any,
     source: Source,
     tensors: NodeTensors,
     arrays: dict[str, np.ndarray],
@@ -107,7 +111,7 @@ def _compare(
 ) -> None:
     """Raise RuntimeError if the outputs of a model are not the ones expected."""
     names = [output.name for output in model.graph.output]
-    found = _run_onnx(model, weights, names, arrays)
+    found = _run_onnx(session, names, arrays)
     rows_may_change = any(node["op"] in _REORDERING for node in tensors.nodes)
     difference = _difference(names, found, expected, rows_may_change)
     if difference:
@@ -160,28 +164,31 @@ def _with_other_sizes(
     them.
     """
     axes = [(name, axis) for name in source.shapes for axis in source.dynamic.get(name, ())]
-    untried = {*axes}
-    for shapes in (*_all_changed(source), *_trials(source, tensors)):
+    untried, refused = {*axes}, []
+    for shapes in itertools.chain(_all_changed(source), _trials(source, tensors)):
         changed = {
             (name, axis)
             for name, axis in untried
             if shapes[name][axis] != source.shapes[name][axis]
         }
-        if not changed:
+        if not changed or shapes in refused:
             continue
         try:
             arrays = _drawn(source, tensors, shapes)
             expected = _run_mxnet(source.symbol, source, arrays)
         except ValueError:
+            refused.append(shapes)
             continue
         yield arrays, expected
         untried -= changed
+        if not untried:
+            return
     if untried:
         listed = ", ".join(f"{axis} of {name}" for name, axis in axes if (name, axis) in untried)
         warnings.warn(
             f"{_CALLER}: only the sizes of input_shapes are compared along axis {listed}, because "
             "MXNet accepts no other size that was tried",
-            stacklevel=2,
+            stacklevel=5,  # the caller of export
         )
 
 
@@ -210,18 +217,9 @@ def _trials(source: Source, tensors: NodeTensors) -> list[dict[str, tuple]]:
     return [
         shapes[n]
         for n in order
-        if elements[n] < _MOST_ELEMENTS * elements[0] and _named_axes_are_equal(source, shapes[n])
+        if elements[n] < _MAX_GROWTH * elements[0]
+        and conflicting_axes(source.dynamic, shapes[n]) is None
     ]
-
-
-def _named_axes_are_equal(source: Source, shapes: dict[str, tuple]) -> bool:
-    """Whether dynamic axes with one name in the file have one size."""
-    sizes: dict[str, int] = {}
-    return all(
-        sizes.setdefault(label, shapes[name][axis]) == shapes[name][axis]
-        for name in source.shapes
-        for axis, label in source.dynamic.get(name, {}).items()
-    )
 
 
 def _drawn(source: Source, tensors: NodeTensors, given: dict[str, tuple]) -> dict[str, np.ndarray]:
@@ -327,13 +325,8 @@ def _run_mxnet(symbol: Any, source: Source, arrays: dict[str, np.ndarray]) -> li
         ) from None
 
 
-def _run_onnx(
-    model: onnx.ModelProto,
-    weights: dict[str, np.ndarray],
-    outputs: Sequence[str],
-    arrays: dict[str, np.ndarray],
-) -> list[np.ndarray]:
-    """Tensors of a model in onnxruntime."""
+def _session(model: onnx.ModelProto, weights: dict[str, np.ndarray], outputs: Sequence[str]) -> Any:
+    """A model in onnxruntime, with these tensors as outputs."""
     import onnxruntime
 
     copy = onnx.ModelProto()
@@ -354,11 +347,23 @@ def _run_onnx(
         for value in weights.values()
     ]
     options.add_external_initializers(list(weights), values)
-    try:
-        session = onnxruntime.InferenceSession(
+    with _errors_of_onnxruntime():
+        return onnxruntime.InferenceSession(
             copy.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+
+
+def _run_onnx(
+    session: Any, outputs: Sequence[str], arrays: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    with _errors_of_onnxruntime():
         return session.run(list(outputs), arrays)
+
+
+@contextlib.contextmanager
+def _errors_of_onnxruntime() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # onnxruntime has no common class of errors
         reason = " ".join(str(error).split())
         raise RuntimeError(f"{_CALLER}: onnxruntime does not run the model: {reason}") from error
@@ -481,7 +486,8 @@ def _first_difference(
     for places in _chunks(tensors):
         symbol = mx.sym.Group([internals[indices[place]] for place in places])
         expected = _run_mxnet(symbol, source, arrays)
-        found = _run_onnx(model, weights, [tensors.names[place] for place in places], arrays)
+        names = [tensors.names[place] for place in places]
+        found = _run_onnx(_session(model, weights, names), names, arrays)
         for place, ours, theirs in zip(places, found, expected):
             same = (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
             if not same or not _are_close(ours, theirs, _allowed(theirs)).all():

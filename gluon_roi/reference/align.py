@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
@@ -23,9 +23,7 @@ PYRAMID = "PyramidROIAlign"
 
 
 def _align_axis(
-    aligned: bool,
-    sampling_ratio: int,
-    geometry: type,
+    make_side: Callable,
     lo: float,
     hi: float,
     scale: float,
@@ -33,12 +31,12 @@ def _align_axis(
     size: int,
 ) -> common.Axis:
     """Weights along one axis of one box."""
-    side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
-    axis = common.Axis.zeros(bins, size)
+    side = make_side(lo, hi, scale, bins)
+    axis, real = common.Axis.zeros(bins, size), type(side.start)
     for q in range(bins):
         # Samples outside the map are 0, and count in the divisor.
         fractions, low, high, high_weight, varies = side.samples(q, size)
-        np.add.at(axis.weights[q], low, (geometry(1) - high_weight) / side.samples_per_bin)
+        np.add.at(axis.weights[q], low, (real(1) - high_weight) / side.samples_per_bin)
         np.add.at(axis.weights[q], high, high_weight / side.samples_per_bin)
         # x = x1 * (1 - t) + x2 * t.
         t = (q + fractions) / bins * (not side.enlarged)
@@ -57,7 +55,8 @@ def align(
     channels: common.Channels | None = None,
 ) -> common.Separable:
     """:func:`roi_align`, with all channels of data unless others are given."""
-    axis = partial(_align_axis, aligned, sampling_ratio, geometry)
+    make_side = partial(common.AlignSide.make, aligned, sampling_ratio, geometry)
+    axis = partial(_align_axis, make_side)
     return common.Separable(call, channels or common.all_channels(call), axis)
 
 
@@ -73,9 +72,7 @@ class _Samples(NamedTuple):
 
 
 def _samples_of_axis(
-    aligned: bool,
-    sampling_ratio: int,
-    geometry: type,
+    make_side: Callable,
     lo: float,
     hi: float,
     scale: float,
@@ -83,7 +80,7 @@ def _samples_of_axis(
     size: int,
 ) -> list[_Samples]:
     """The samples of :func:`_align_axis`, one by one, for each bin."""
-    side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
+    side = make_side(lo, hi, scale, bins)
     found = []
     for q in range(bins):
         fractions, low, high, high_weight, varies = side.samples(q, size)
@@ -204,7 +201,8 @@ def roi_align(
     if mode == "avg":
         return align(call, sampling_ratio, aligned, geometry)
     largest = _LargestSample(call, common.all_channels(call))
-    largest.axis = partial(_samples_of_axis, aligned, sampling_ratio, geometry)
+    make_side = partial(common.AlignSide.make, aligned, sampling_ratio, geometry)
+    largest.axis = partial(_samples_of_axis, make_side)
     return largest
 
 

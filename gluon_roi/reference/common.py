@@ -349,23 +349,23 @@ def bilinear(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 class Samples(NamedTuple):
     """The samples of one bin along one axis that are on the map."""
 
-    fractions: np.ndarray  # of the bin, at which they lie
+    fractions: np.ndarray  # position of each sample as a fraction of the bin
     low: np.ndarray  # the cells on both sides
     high: np.ndarray
     high_weight: np.ndarray
-    varies: np.ndarray  # whether the weight does
+    varies: np.ndarray  # whether high_weight varies with the position
 
 
 class AlignSide(NamedTuple):
     """One side of a box of ROIAlign, in map coordinates, split into bins of evenly spaced samples.
 
-    The order of operations is that of MXNet and torchvision.
+    Operations are in the order of MXNet and torchvision.
     """
 
     start: Any
     bin_size: Any
     samples_per_bin: float
-    enlarged: bool  # whether to the minimum size of 1
+    enlarged: bool  # whether the side was enlarged to the minimum size of 1
 
     @classmethod
     def make(

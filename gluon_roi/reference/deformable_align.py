@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,7 @@ class _Axis:
 
     def __init__(
         self,
-        geometry: type,
-        aligned: bool,
-        sampling_ratio: int,
+        make_side: Callable,
         gamma: float,
         lo: float,
         hi: float,
@@ -39,9 +37,9 @@ class _Axis:
         bins: int,
         size: int,
     ) -> None:
-        self.real: Any = geometry
         self.gamma, self.scale, self.bins, self.size = gamma, scale, bins, size
-        self.side = common.AlignSide.make(aligned, sampling_ratio, geometry, lo, hi, scale, bins)
+        self.side = make_side(lo, hi, scale, bins)
+        self.real: Any = type(self.side.start)
 
     def bin(self, q: int, offset: Any) -> _BinAxis:
         """Bin q, shifted by gamma * offset lengths of the box."""
@@ -175,7 +173,8 @@ def deformable_roi_align(
             raise ValueError(f"{NAME}: {name} has shape {given.shape}, expected {expected}")
         arrays.append(given)
     pool = _DeformableAlign(call, common.all_channels(call))
-    pool.axis = partial(_Axis, geometry, aligned, sampling_ratio, gamma)
+    make_side = partial(common.AlignSide.make, aligned, sampling_ratio, geometry)
+    pool.axis = partial(_Axis, make_side, gamma)
     pool.offset, pool.mask = arrays[0].astype(geometry), arrays[1].astype(np.float64)
     pool.d_offset, pool.d_mask = (np.zeros(array.shape) for array in arrays)
     return pool

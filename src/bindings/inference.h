@@ -89,7 +89,7 @@ class InferenceOperator final : public Operator {
     });
     return parsed;
   }
-  // Every input has a slot; that of an input that is not given is absent.
+  // Every input has a slot; an input that is not given has an absent tensor.
   static std::vector<Tensor> slots_of(const Parsed& parsed, const std::vector<Tensor>& given) {
     std::vector<Tensor> slots(kDeclared);
     auto next = given.begin();

@@ -25,6 +25,21 @@ void visit_convolution(ParamVisitor* visit, ConvolutionParams* p) {
   visit_epilogue(visit, &p->activation);
 }
 
+void check_num_filter(const char* op, int64_t num_filter) {
+  if (num_filter == 0) fail(op, "argument num_filter: expected a positive int, got None");
+}
+
+int64_t filter_depth(const char* op, int64_t channels, int32_t kernel_height, int32_t kernel_width,
+                     int64_t max_elements) {
+  int64_t depth = -1;
+  if (channels >= 0 &&
+      !multiply_up_to(max_elements, channels, int64_t{kernel_height} * kernel_width, &depth)) {
+    fail(op, "argument kernel: expected at most ", max_elements,
+         " weights of a filter, got a kernel of ", kernel_height, " * ", kernel_width);
+  }
+  return depth;
+}
+
 int64_t outputs_along(const char* op, const Tensor& data, int axis, int64_t kernel, int64_t stride,
                       int64_t pad, int64_t dilate) {
   const int64_t min_size = dilate * (kernel - 1) + 1 - 2 * pad;

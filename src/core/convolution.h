@@ -18,6 +18,7 @@ struct ActivationParams {
 };
 // Without adds_last, for operators without a residual.
 void visit_activation(ParamVisitor* visit, ActivationParams* p);
+// With adds_last.
 void visit_epilogue(ParamVisitor* visit, ActivationParams* p);
 
 struct ConvolutionParams {
@@ -49,12 +50,18 @@ struct ConvolutionOperator {
   static View view(const Tensor* slots) { return {slots[0], slots[1], slots[2], slots[3]}; }
 };
 
+// Throws if num_filter, which has no default, is omitted.
+void check_num_filter(const char* op, int64_t num_filter);
+// The weights of a filter that reads so many channels, at most max_elements; -1 if the channels are
+// unknown, which is -1 too.
+int64_t filter_depth(const char* op, int64_t channels, int32_t kernel_height, int32_t kernel_width,
+                     int64_t max_elements);
 // The size of a convolution's output along an axis of data, whose rank is known; -1 if its size is
 // not.
 int64_t outputs_along(const char* op, const Tensor& data, int axis, int64_t kernel, int64_t stride,
                       int64_t pad, int64_t dilate);
-// The output of an operator: `out` has its batch and sizes, or an unknown rank. Checks bias and
-// residual, which may be absent.
+// Returns the output: `out`, which has its batch, height and width or an unknown rank, with
+// num_filter channels. Checks bias and residual, which may be absent.
 Tensor infer_output(const char* op, int64_t num_filter, Tensor out, const Tensor& bias,
                     const Tensor& residual, int64_t max_elements);
 // The same for data, which is checked, and the kernel.

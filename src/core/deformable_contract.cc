@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deformable_contract.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "convolution.h"
@@ -38,6 +39,10 @@ Tensor infer_deformable(const char* op, const DeformableParams& p, const Deforma
   const Tensor& data = in.data;
   check_rank(op, "data", data, 4, "4 dimensions (N, C, H, W)");
   const int64_t groups = p.num_deformable_group;
+  Tensor out{};
+  out.dtype = data.dtype;
+  out.ndim = 4;
+  std::fill(out.shape, out.shape + 4, -1);
   if (data.ndim >= 0) {
     // Cell indices have 32 bits.
     constexpr int64_t kMaxCells = std::numeric_limits<int32_t>::max();
@@ -51,12 +56,12 @@ Tensor infer_deformable(const char* op, const DeformableParams& p, const Deforma
       fail(op, "data has ", data.shape[1],
            " channels, expected a multiple of num_deformable_group = ", groups);
     }
-  }
-  int64_t height = -1, width = -1;
-  if (data.ndim >= 0) {
-    height =
+    out.shape[0] = data.shape[0];
+    out.shape[1] = data.shape[1];
+    out.shape[2] =
         outputs_along(op, data, 2, p.kernel_height, p.stride_height, p.pad_height, p.dilate_height);
-    width = outputs_along(op, data, 3, p.kernel_width, p.stride_width, p.pad_width, p.dilate_width);
+    out.shape[3] =
+        outputs_along(op, data, 3, p.kernel_width, p.stride_width, p.pad_width, p.dilate_width);
   }
   int64_t cells;  // kernel cells of all groups
   if (!multiply_up_to(max_elements / 2, p.kernel_height, p.kernel_width, &cells) ||
@@ -65,16 +70,11 @@ Tensor infer_deformable(const char* op, const DeformableParams& p, const Deforma
          " deformable groups, got ", p.kernel_height, " * ", p.kernel_width);
   }
   check_offset_or_mask(op, "offset", in.offset, data, 2 * cells,
-                       "2 * num_deformable_group * the cells of the kernel", &height, &width);
+                       "2 * num_deformable_group * the cells of the kernel", &out.shape[2],
+                       &out.shape[3]);
   check_offset_or_mask(op, "mask", in.mask, data, cells,
-                       "num_deformable_group * the cells of the kernel", &height, &width);
-  Tensor out{};
-  out.dtype = data.dtype;
-  out.ndim = 4;
-  out.shape[0] = data.ndim < 0 ? -1 : data.shape[0];
-  out.shape[1] = data.ndim < 0 ? -1 : data.shape[1];
-  out.shape[2] = height;
-  out.shape[3] = width;
+                       "num_deformable_group * the cells of the kernel", &out.shape[2],
+                       &out.shape[3]);
   return out;
 }
 

@@ -130,7 +130,8 @@ ALWAYS_INLINE Values largest_lanes(const A* block, int64_t width, const AxisBin&
   return best;
 }
 
-// Calls body(lists) for chunks of RoIs in their order.
+// Calls body(lists) for chunks of RoIs in their order; once with an empty chunk if there are no
+// RoIs.
 template <class T, class Rule, class Body>
 void for_each_chunk_of_samples(const Rule& rule, int pooled_height, int pooled_width,
                                const RoiTable<SumOf<T>>& table, const Tensor& data,
@@ -141,11 +142,10 @@ void for_each_chunk_of_samples(const Rule& rule, int pooled_height, int pooled_w
   const int64_t at_a_time =
       is_gradient ? gradients_at_a_time<T>(data, bytes) : rois_at_a_time<T>(data, bytes);
   SampleLists<SumOf<T>> lists;
-  for (Chunk chunk = Chunk{0, 0}.next(table.count(), at_a_time); !chunk.empty();
-       chunk = chunk.next(table.count(), at_a_time)) {
+  for_each_chunk(table.count(), at_a_time, [&](const Chunk& chunk) {
     lists.make(rule, pooled_height, pooled_width, table, chunk, data);
     body(lists);
-  }
+  });
 }
 
 template <class Op, class T>
@@ -201,7 +201,6 @@ void align_max_backward(const typename Op::Params& p, const RoiArrays& in,
   T* result = data_of<T>(d.data);
   const int64_t width = in.data.shape[3], cells = in.data.shape[2] * width;
   const int64_t bins = int64_t{p.pooled_height} * p.pooled_width;
-  if (table.count() == 0) zero_fill(Cpu{}, d.data);
   bool accumulate = false;
   for_each_chunk_of_samples<T>(
       rule, p.pooled_height, p.pooled_width, table, in.data, true,

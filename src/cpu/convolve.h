@@ -17,21 +17,35 @@ inline void check_packed_weight(const char* op, const Tensor& weight, int64_t pa
   check_dimension(op, "weight", weight, 2, kPanelRows, "the rows of a panel");
 }
 
-// A group of filters reads a group of channels. Numbers of filters and products are those of a
-// group.
+// A group of filters reads a group of channels.
 struct Convolution {
   int64_t images, groups;
-  int64_t filters, outputs;
-  int64_t depth;   // products in a sum
-  int64_t atomic;  // parts of a sum begin at multiples, >= 1
+  int64_t filters, outputs;  // filters of a group, outputs of a filter in an image
+  int64_t depth;             // products in a sum
+  int64_t atomic;            // parts of a sum begin at multiples, >= 1
   const float* weight;
   const float *bias, *residual;  // residual may be null
   float* out;
   ActivationParams activation;
+
+  Convolution(const Tensor& weights, const Tensor& biases, const Tensor& residuals,
+              const Tensor& output, int64_t group_count, int64_t multiple,
+              const ActivationParams& act)
+      : images(output.shape[0]),
+        groups(group_count),
+        filters(output.shape[1] / group_count),
+        outputs(output.shape[2] * output.shape[3]),
+        depth(weights.shape[1]),
+        atomic(multiple),
+        weight(data_of<const float>(weights)),
+        bias(data_of<const float>(biases)),
+        residual(data_of<const float>(residuals)),
+        out(data_of<float>(output)),
+        activation(act) {}
 };
 
 // Consecutive outputs of an image, and a group.
-struct Chunk {
+struct OutputChunk {
   int64_t image, group;
   int64_t first, count;  // outputs
 };
@@ -40,8 +54,7 @@ struct Chunk {
 // of weights stays in the first-level cache. The packed numbers of a task, at most kMaxFloats, and
 // as many that the next task will read, stay in the second.
 constexpr int64_t kMaxDepth = 512, kMaxFloats = 3 << 15;
-// The maximum number of outputs of a task, and what it is a multiple of: a tile of registers at all
-// levels.
+// The maximum number of outputs of a task; and its unit, a tile of registers at every level.
 constexpr int64_t kMaxOutputs = 1024, kMinOutputs = 32;
 
 // The division of a call into tasks: images, groups, chunks of outputs and, if there are more
@@ -49,7 +62,7 @@ constexpr int64_t kMaxOutputs = 1024, kMinOutputs = 32;
 struct ConvolutionPlan {
   int64_t part_depth;
   int64_t chunks, chunk;  // their number in an image, and the outputs of each
-  int64_t parts, part;    // likewise of the filters of a group
+  int64_t parts, part;    // parts of a group's filters, and the filters of each
 
   explicit ConvolutionPlan(const Convolution& c) {
     part_depth = div_up(c.depth, std::max<int64_t>(div_up(c.depth, kMaxDepth), 1));
@@ -88,8 +101,8 @@ void convolve(const Convolution& c, const Packing& packing) {
     const int64_t filter = task % plan.parts * plan.part;  // of the group
     const int64_t number = task / plan.parts, pair = number / plan.chunks;
     const int64_t first = number % plan.chunks * plan.chunk;
-    const Chunk chunk{pair / c.groups, pair % c.groups, first,
-                      std::min(plan.chunk, c.outputs - first)};
+    const OutputChunk chunk{pair / c.groups, pair % c.groups, first,
+                            std::min(plan.chunk, c.outputs - first)};
     const float* const panel =
         c.weight + (chunk.group * panels + filter / kPanelRows) * c.depth * kPanelRows;
     const int64_t offset = (pair * c.filters + filter) * c.outputs + first;

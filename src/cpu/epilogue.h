@@ -5,10 +5,9 @@
 
 namespace gluon_roi::cpu {
 
-// Pointers may be null.
 struct Epilogue {
-  const float* row_bias;  // for each row of a product
-  const float* residual;  // in the layout of the output
+  const float* row_bias;  // for each row of a Gemm, which alone reads it
+  const float* residual;  // in the layout of the output; may be null
   int32_t activation;
   float slope;
   bool adds_last;

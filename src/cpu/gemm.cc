@@ -185,7 +185,7 @@ ALWAYS_INLINE void run_tile(const Gemm& gemm, int64_t row, int64_t block) {
   if (gemm.continues) tile.load(out, row_step, block_step);
   tile.multiply(a, b, gemm.b_step, gemm.depth);
   if (last != nullptr) {
-    if (last->row_bias != nullptr) tile.add_row_bias(last->row_bias + row);
+    tile.add_row_bias(last->row_bias + row);
     if (residual != nullptr && !last->adds_last) tile.add(residual, row_step, block_step);
     tile.activate(last->activation, last->slope);
     if (residual != nullptr && last->adds_last) tile.add(residual, row_step, block_step);

@@ -63,7 +63,7 @@ ALWAYS_INLINE void prefetch_lanes(int lanes, const T* from, int64_t step) {
 // Prefetches `count` elements in `steps` steps, which the caller distributes over the work before
 // they are needed. Prefetching everything at once would fill the processor's queue of outstanding
 // reads and stall the work. (ROIPool and ROIAlign with 2000 RoIs took 1.2 to 1.4 times as long.)
-// Lines are prefetched for writing, those of d_out as well, which is only read.
+// Lines are prefetched for writing, even lines of d_out, which is only read.
 template <class T>
 class GradualPrefetch {
  public:

@@ -4,6 +4,7 @@
 #include "../bindings/inference.h"
 #include "../cpu/blocks.h"
 #include "../cpu/convolve.h"
+#include "../cpu/sample_lanes.h"
 
 namespace gluon_roi {
 
@@ -13,16 +14,10 @@ using namespace cpu;
 
 void DeformableGemmConvolution::infer(const Params& p, const View& in, Tensor* outputs,
                                       int64_t max_elements) {
-  if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  check_num_filter(kName, p.num_filter);
   const Tensor out = infer_deformable(kName, p.sampling, in.sampled, max_elements);
-  const int64_t channels = out.shape[1];
-  const int64_t cells = int64_t{p.sampling.kernel_height} * p.sampling.kernel_width;
-  int64_t depth = -1;
-  if (channels >= 0 && !multiply_up_to(max_elements, channels, cells, &depth)) {
-    fail(kName, "argument kernel: expected at most ", max_elements,
-         " weights of a filter, got a kernel of ", p.sampling.kernel_height, " * ",
-         p.sampling.kernel_width);
-  }
+  const int64_t depth = filter_depth(kName, out.shape[1], p.sampling.kernel_height,
+                                     p.sampling.kernel_width, max_elements);
   check_packed_weight(kName, in.weight, div_up(p.num_filter, kPanelRows), "ceil(num_filter / 12)",
                       depth, "the channels of data * the cells of the kernel");
   outputs[0] = infer_output(kName, p.num_filter, out, in.bias, Tensor{}, max_elements);
@@ -50,14 +45,14 @@ class Packing {
 
   // A block of channels is sampled at once.
   int64_t atomic() const { return kChannels * kernel_cells_; }
-  int64_t depth() const { return groups_ * maps_.channels * kernel_cells_; }
 
   int64_t scratch(int64_t outputs) const {
-    return samples_of_chunk(outputs) * static_cast<int64_t>(sizeof(Taps) / sizeof(float));
+    return groups_ * kernel_cells_ * padded(outputs) *
+           static_cast<int64_t>(sizeof(Taps) / sizeof(float));
   }
   // The taps of all samples of a chunk: [deformable group][block of outputs][cell of the
   // kernel][output].
-  void prepare(const Chunk& chunk, float* scratch) const {
+  void prepare(const OutputChunk& chunk, float* scratch) const {
     const DeformKernel& kernel = maps_.sampler.kernel;
     Taps* taps = reinterpret_cast<Taps*>(scratch);
     for (int64_t group = 0; group < groups_; ++group) {
@@ -73,7 +68,7 @@ class Packing {
       }
     }
   }
-  void pack(const Chunk& chunk, int64_t begin, int64_t end, const float* scratch, float* b,
+  void pack(const OutputChunk& chunk, int64_t begin, int64_t end, const float* scratch, float* b,
             int64_t b_step) const {
     const Taps* const taps = reinterpret_cast<const Taps*>(scratch);
     const int64_t end_channel = end / kernel_cells_;
@@ -93,13 +88,10 @@ class Packing {
       });
     }
   }
-  Ahead ahead(const Chunk&, int64_t, int64_t) const { return {}; }
+  Ahead ahead(const OutputChunk&, int64_t, int64_t) const { return {}; }
 
  private:
   static int64_t padded(int64_t outputs) { return round_up(outputs, int64_t{kBlockLanes}); }
-  int64_t samples_of_chunk(int64_t outputs) const {
-    return groups_ * kernel_cells_ * padded(outputs);
-  }
 
   void pack_maps(const float* data) {
     const int64_t work = 2 * maps_.pairs * maps_.channels * maps_.cells;
@@ -138,12 +130,7 @@ class Packing {
     for (int64_t output = 0; output < count; output += kBlockLanes, to += b_step) {
       for (int64_t cell = 0; cell < kernel_cells_; ++cell) {
         for (int i = 0; i < kBlockLanes; ++i, ++taps) {
-          Values sum = Values::all(0);
-          for (int k = 0; k < 4; ++k) {
-            sum.add_weighted(Values::load(block + int64_t{taps->cell[k]} * kChannels),
-                             taps->weight[k]);
-          }
-          sum.store(square + i * kChannels);
+          sample_lanes<Values>(block, *taps).store(square + i * kChannels);
         }
         unpack_planes(square + lane, kernel_cells_ * kBlockLanes, lanes, kBlockLanes,
                       to + cell * kBlockLanes, simd);
@@ -164,17 +151,8 @@ class Packing {
 
 void DeformableGemmConvolution::forward(const Params& p, const View& in, const Tensor& out) {
   const Packing packing(p, in.sampled);
-  Convolution convolution{};
-  convolution.images = out.shape[0];
-  convolution.groups = 1;
-  convolution.filters = p.num_filter;
-  convolution.outputs = out.shape[2] * out.shape[3];
-  convolution.depth = packing.depth();
-  convolution.atomic = packing.atomic();
-  convolution.weight = data_of<const float>(in.weight);
-  convolution.bias = data_of<const float>(in.bias);
-  convolution.out = data_of<float>(out);
-  convolution.activation = p.activation;
+  const Convolution convolution(in.weight, in.bias, Tensor{}, out, 1, packing.atomic(),
+                                p.activation);
   convolve(convolution, packing);
 }
 

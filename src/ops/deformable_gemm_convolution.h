@@ -12,8 +12,8 @@
 //
 // sample[n, c, i, j, y, x] is channel (c * kernel_h + i) * kernel_w + j of DeformableSampling's
 // output in the layout "columns". Weights are packed, and sums are added, as for the 1 x 1
-// GemmConvolution of that output, so the bytes of out are the same as of the two operators. Hence
-// errors, special numbers and what does not depend on threads are as they say.
+// GemmConvolution of that output, so the bytes of out are the same as of the two operators. What
+// their headers say of errors, special numbers and threads holds here, too.
 //
 // It has no gradient: the backward pass fails.
 //

@@ -313,7 +313,7 @@ void run_bin_gradients(const Call<T>& call, const RoiArrays& in, const Tensor& d
     });
   });
   if (is_absent(d.rois)) return;
-  const double scale = narrow<A>(p.spatial_scale);
+  const double scale = static_cast<A>(p.spatial_scale);
   write_roi_gradients(call.table, in.coordinates, elements(d.rois), d.rois,
                       [&](int64_t k, const Roi<A>&, double* gradient) {
                         for (int i = 0; i < 4; ++i) gradient[i] = d_boxes[4 * k + i] * scale;

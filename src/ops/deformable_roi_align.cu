@@ -269,7 +269,7 @@ struct Call<DeformableROIAlign, T> {
            data_of<T>(d.mask));
     if (is_absent(d.rois)) return;
     launch(gpu, roi_kernel<T>, div_up(tables.rows.count, kBoxThreads), kBoxThreads, tables,
-           static_cast<double>(narrow<SumOf<T>>(p.spatial_scale)), d.rois.data, d.rois.dtype);
+           static_cast<double>(static_cast<SumOf<T>>(p.spatial_scale)), d.rois.data, d.rois.dtype);
   }
 };
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deformable_sampling.h"
 
-#include <vector>
-
 #include "../bindings/c.h"
 #include "../cpu/coverage.h"
 #include "../cpu/memory.h"
+#include "../cpu/sample_lanes.h"
 #include "../cpu/threads.h"
 
 namespace gluon_roi {
@@ -188,13 +187,7 @@ void DeformableSampling::forward(const Params& p, const View& in, const Tensor& 
         for (int64_t begin = 0; begin < samples; begin += kAtATime) {
           const int64_t count = std::min(kAtATime, samples - begin);
           for (int64_t i = 0; i < count; ++i) {
-            const SampleTaps<A>& sample = taps[begin + i];
-            Values sum = Values::all(0);
-            for (int k = 0; k < 4; ++k) {
-              sum.add_weighted(Values::load(block + int64_t{sample.cell[k]} * kLanes<A>),
-                               sample.weight[k]);
-            }
-            sum.store(tile + i * kLanes<A>);
+            sample_lanes<Values>(block, taps[begin + i]).store(tile + i * kLanes<A>);
           }
           unpack_planes(tile, samples, task.lanes, count, result + task.output + begin, simd);
         }

@@ -16,7 +16,7 @@ using namespace cpu;
 
 void DepthwiseConvolution::infer(const Params& p, const View& in, Tensor* outputs,
                                  int64_t max_elements) {
-  if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  check_num_filter(kName, p.num_filter);
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
   const int64_t channels = in.data.ndim < 0 ? -1 : in.data.shape[1];
   if (channels == 0 || (channels > 0 && p.num_filter % channels != 0)) {

@@ -14,7 +14,7 @@ using namespace cpu;
 
 void GemmConvolution::infer(const Params& p, const View& in, Tensor* outputs,
                             int64_t max_elements) {
-  if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  check_num_filter(kName, p.num_filter);
   if (p.num_filter % p.num_group != 0) {
     fail(kName, "argument num_filter: expected a multiple of num_group = ", p.num_group, ", got ",
          p.num_filter);
@@ -25,12 +25,8 @@ void GemmConvolution::infer(const Params& p, const View& in, Tensor* outputs,
     fail(kName, "data has ", channels,
          " channels, expected a multiple of num_group = ", p.num_group);
   }
-  int64_t depth = -1;
-  if (channels >= 0 &&
-      !multiply_up_to(max_elements, channels / p.num_group, p.kernel_cells(), &depth)) {
-    fail(kName, "argument kernel: expected at most ", max_elements,
-         " weights of a filter, got a kernel of ", p.kernel_height, " * ", p.kernel_width);
-  }
+  const int64_t depth = filter_depth(kName, channels < 0 ? -1 : channels / p.num_group,
+                                     p.kernel_height, p.kernel_width, max_elements);
   const int64_t panels = p.num_group * div_up(p.num_filter / p.num_group, kPanelRows);
   check_packed_weight(kName, in.weight, panels, "num_group * ceil(num_filter / num_group / 12)",
                       depth, "the channels of a group * the cells of the kernel");
@@ -44,24 +40,20 @@ namespace {
 // The sizes of a call.
 struct Sizes {
   GemmConvolution::Params p;
-  int64_t channels, filters;  // of a group
+  int64_t channels;  // of a group
   int64_t height, width;
-  int64_t out_height, out_width;
+  int64_t out_width;
   int64_t kernel_cells;
 
   Sizes(const GemmConvolution::Params& params, const Tensor& data, const Tensor& out)
       : p(params),
         channels(data.shape[1] / params.num_group),
-        filters(params.num_filter / params.num_group),
         height(data.shape[2]),
         width(data.shape[3]),
-        out_height(out.shape[2]),
         out_width(out.shape[3]),
         kernel_cells(params.kernel_cells()) {}
 
   int64_t cells() const { return height * width; }
-  int64_t outputs() const { return out_height * out_width; }
-  int64_t depth() const { return channels * kernel_cells; }
   // Whether an output reads the cell of its own number.
   bool is_pointwise() const {
     return kernel_cells == 1 && p.stride_height == 1 && p.stride_width == 1 && p.pad_height == 0 &&
@@ -145,8 +137,8 @@ struct Packing {
   const float* const data;
 
   int64_t scratch(int64_t) const { return 0; }
-  void prepare(const Chunk&, float*) const {}
-  void pack(const Chunk& chunk, int64_t begin, int64_t end, const float*, float* b,
+  void prepare(const OutputChunk&, float*) const {}
+  void pack(const OutputChunk& chunk, int64_t begin, int64_t end, const float*, float* b,
             int64_t b_step) const {
     run_simd([&](auto simd) INLINE_LAMBDA {
       OutputPacker<decltype(simd)>(sizes, maps(chunk), chunk.first, chunk.count)
@@ -154,14 +146,14 @@ struct Packing {
     });
   }
   // Where outputs share cells or skip some, this gains nothing.
-  Ahead ahead(const Chunk& chunk, int64_t begin, int64_t end) const {
+  Ahead ahead(const OutputChunk& chunk, int64_t begin, int64_t end) const {
     if (!sizes.is_pointwise()) return {};
     const int64_t cells = sizes.cells();
     return {maps(chunk) + chunk.first + begin * cells, end - begin, cells, chunk.count};
   }
 
  private:
-  const float* maps(const Chunk& chunk) const {
+  const float* maps(const OutputChunk& chunk) const {
     const int64_t pair = chunk.image * sizes.p.num_group + chunk.group;
     return data + pair * sizes.channels * sizes.cells();
   }
@@ -171,18 +163,7 @@ struct Packing {
 
 void GemmConvolution::forward(const Params& p, const View& in, const Tensor& out) {
   const Sizes sizes(p, in.data, out);
-  Convolution convolution{};
-  convolution.images = in.data.shape[0];
-  convolution.groups = p.num_group;
-  convolution.filters = sizes.filters;
-  convolution.outputs = sizes.outputs();
-  convolution.depth = sizes.depth();
-  convolution.atomic = 1;
-  convolution.weight = data_of<const float>(in.weight);
-  convolution.bias = data_of<const float>(in.bias);
-  convolution.residual = data_of<const float>(in.residual);
-  convolution.out = data_of<float>(out);
-  convolution.activation = p.activation;
+  const Convolution convolution(in.weight, in.bias, in.residual, out, p.num_group, 1, p.activation);
   convolve(convolution, Packing{sizes, data_of<const float>(in.data)});
 }
 

@@ -7,15 +7,14 @@
 // G * kernel_h * kernel_w the products in a sum. Writes all of out (N, O, P, Q), with P = floor((H
 // + 2 * pad_h - dilate_h * (kernel_h - 1) - 1) / stride_h) + 1, and Q likewise:
 //
-//   sum[n, o, p, q] = sum over c, i, j of w[o, c, i, j] * data[n, o / F * (C / G) + c, p * stride_h
-//   -
-//                     pad_h + i * dilate_h, q * stride_w - pad_w + j * dilate_w], 0 outside of maps
+//   sum[n, o, p, q] = sum over c, i, j of w[o, c, i, j] * data[n, o / F * (C / G) + c, y, x],
+//     where y = p * stride_h - pad_h + i * dilate_h, x = q * stride_w - pad_w + j * dilate_w, and
+//     data is 0 outside of maps
 //   out = act(sum + bias[o] + residual[n, o, p, q]); with adds_last: act(sum + bias[o]) + residual
 //
-// weight has w packed: filter f of group g and k = (c * kernel_h + i) * kernel_w + j are in
-// weight[g
-// * ceil(F / 12) + f / 12, k, f % 12], and 0 for f >= F; gluon_roi/inference/gemm.py packs it.
-// Activations are those of core/convolution.h.
+// weight has w packed: filter f of group g and k = (c * kernel_h + i) * kernel_w + j are in weight
+// at [g * ceil(F / 12) + f / 12, k, f % 12], and 0 for f >= F; gluon_roi/inference/gemm.py packs
+// it. core/convolution.h lists the activations.
 //
 // Each sum is one chain of float32 multiply-adds in the order of k. So its error against exact
 // arithmetic is at most 2^-24 (K + 3) times the sum of the absolute terms, bias and residual among

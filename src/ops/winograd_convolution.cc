@@ -30,7 +30,7 @@ constexpr const char* kWeightShape = "(36, ceil(num_filter / 16), channels, 16)"
 
 void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs,
                                 int64_t max_elements) {
-  if (p.num_filter == 0) fail(kName, "argument num_filter: expected a positive int, got None");
+  check_num_filter(kName, p.num_filter);
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
   check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
   const int64_t channels = in.data.ndim >= 0 ? in.data.shape[1] : -1;

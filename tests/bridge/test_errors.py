@@ -118,7 +118,8 @@ def test_bad_arguments(op):
     x, rois = mx.nd.array(feature_map(27)), mx.nd.array(op.rois([[0, 0, 0, 4, 4]]))
     for arguments, message in (*ATTRIBUTES, *op.refused):
         if op.several_maps and "spatial_scale" in arguments:
-            message = "argument spatial_scale: expected a list of 1 to 8 numbers > 0, at most 1e30"
+            expected = "a list of 1 to 8 numbers > 0, at most 1e30"
+            message = f"argument spatial_scale: expected {expected}, got '("
         arguments = {"pooled_size": POOLED, "spatial_scale": SCALE, **arguments}
         with raises(op, message):
             op.function(x, rois, **arguments).wait_to_read()

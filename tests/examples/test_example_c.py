@@ -212,7 +212,7 @@ def test_a_program_of_another_version_ends(tmp_path):
     other = re.sub(r"(VERSION_MINOR) \d+", r"\1 99", header.read_text())
     (tmp_path / "gluon_roi.h").write_text(other)
     library = Path(gluon_roi.library.PATH)
-    # The other headers are those of the package.
+    # The package has the other headers.
     options = [f"-I{tmp_path}", f"-I{header.parent}", library, f"-Wl,-rpath,{library.parent}"]
     run("gcc", ROOT / "examples/c/pool.c", *options, "-o", tmp_path / "program")
     done = subprocess.run([tmp_path / "program"], stderr=subprocess.PIPE, text=True)

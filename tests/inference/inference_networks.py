@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 import mxnet as mx
 import numpy as np
 
 import gluon_roi
+from gluon_roi.bridge.symbol_json import symbol_content
+from gluon_roi.inference import convert
 
 #: Channels of maps: below, at and above oneDNN's blocks of 16.
 CHANNELS = (1, 3, 12, 16, 24, 32)
@@ -378,6 +380,31 @@ def outputs_of(symbol: Any, params: dict[str, Any], inputs: dict[str, Any]) -> l
     """The outputs of a call for inference."""
     # An Executor would fuse the graph by itself, and fails on some.
     return _results(mx.nd.CachedOp(symbol), symbol, {**_copies(params), **inputs})
+
+
+def converted_operators(
+    symbol: Any,
+    shapes: Mapping[str, tuple[int, ...]],
+    draw: Callable[[str, tuple[int, ...]], Any],
+    with_shapes: bool = True,
+) -> list[str]:
+    """Operators of the converted symbol, once its outputs are the symbol's.
+
+    `shapes` are of the inputs; `draw` makes the array of a name. Means and variances are positive.
+    """
+    states = symbol.list_auxiliary_states()
+    found, _, found_states = symbol.infer_shape(**shapes)
+    arrays = {name: draw(name, shape) for name, shape in zip(symbol.list_arguments(), found)}
+    arrays.update((name, abs(draw(name, shape))) for name, shape in zip(states, found_states))
+    inputs = {name: arrays.pop(name) for name in shapes}
+    made = convert.convert(symbol, arrays, inputs if with_shapes else {})
+    pairs = zip(
+        outputs_of(made.symbol, made.parameters, inputs), outputs_of(symbol, arrays, inputs)
+    )
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert made.symbol.list_outputs() == symbol.list_outputs()
+    return [node["op"] for node in symbol_content(made.symbol)["nodes"] if node["op"] != "null"]
 
 
 def static_call(symbol: Any, params: dict[str, Any]) -> Callable[..., list[np.ndarray]]:

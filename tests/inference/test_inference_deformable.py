@@ -9,12 +9,11 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 import pytest
-from inference_networks import outputs_of
+from inference_networks import converted_operators, outputs_of
 from support.deformed import CALLS, Sampled
-from support.layers import call, numbers
+from support.layers import numbers, run, run_deformable
 
 import gluon_roi
-from gluon_roi.bridge.symbol_json import symbol_content
 from gluon_roi.inference import convert, deformable, gemm, gemm_layers, symbolic_shapes
 from gluon_roi.inference.graph import InferenceGraph
 from gluon_roi.reference import deformable_sampling
@@ -55,18 +54,6 @@ def arrays_of(name: str) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     return sampled.arrays("float32", batch=images), weight, numbers(2, outputs)
 
 
-def run(
-    sampled: list[np.ndarray], weight: np.ndarray, bias: np.ndarray | None = None, **more: Any
-) -> np.ndarray:
-    bias = np.zeros(len(weight)) if bias is None else bias
-    inputs = [*sampled, gemm.pack_weights(weight), bias]
-    given = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in inputs]
-    if len(sampled) == 3:
-        more["mask"] = True
-    function = call_of(given[0])
-    return function(*given, num_filter=len(weight), **more).asnumpy()
-
-
 def call_of(data: Any) -> Any:
     return function_for(deformable.OPERATOR, data)
 
@@ -76,10 +63,8 @@ def two_operators(
 ) -> np.ndarray:
     """The samples, and their product."""
     inputs = [mx.nd.array(array, ctx=mx.cpu()) for array in sampled]
-    samples = gluon_roi.nd.DeformableSampling(*inputs, **more, layout="columns")
-    parameters = [mx.nd.array(array) for array in (gemm.pack_weights(weight), bias)]
-    shape = {"num_filter": len(weight), "kernel": (1, 1), "act_type": act_type}
-    return call(gemm.OPERATOR, samples, *parameters, **shape).asnumpy()
+    samples = gluon_roi.nd.DeformableSampling(*inputs, **more, layout="columns").asnumpy()
+    return run(samples, weight.reshape(len(weight), -1, 1, 1), bias, act_type=act_type)
 
 
 # ---- Values --------------------------------------------------------------------------------------
@@ -90,7 +75,7 @@ def two_operators(
 def test_the_same_bytes_as_samples_and_their_product(name, act_type):
     sampled, weight, bias = arrays_of(name)
     shape = parameters_of(LAYERS[name][2])
-    got = run(sampled, weight, bias, act_type=act_type, **shape)
+    got = run_deformable(sampled, weight, bias, act_type=act_type, **shape)
     wanted = two_operators(sampled, weight, bias, act_type, **shape)
     assert got.tobytes() == wanted.tobytes()
 
@@ -116,23 +101,27 @@ def test_values(name):
     sampled, weight, bias = arrays_of(name)
     shape = parameters_of(LAYERS[name][2])
     wanted = exact(sampled, weight, **shape)
-    got = run(sampled, weight, **shape)
+    got = run_deformable(sampled, weight, **shape)
     assert got.shape == wanted.shape
     assert np.abs(got - wanted).max() <= bound(sampled, weight)
-    np.testing.assert_array_equal(run(sampled, weight, bias, **shape), got + bias[:, None, None])
+    np.testing.assert_array_equal(
+        run_deformable(sampled, weight, bias, **shape), got + bias[:, None, None]
+    )
 
 
 def test_worked_number():
     ramp = np.arange(16.0).reshape(4, 4)
     offset = np.tile(np.reshape([0.5, 0.25], (1, 2, 1, 1)), (1, 1, 4, 4))
     weight = np.reshape([2, 3], (1, 2, 1, 1))
-    got = run([np.stack([ramp, ramp + 100])[None], offset], weight, np.array([1]), kernel=1)
+    got = run_deformable(
+        [np.stack([ramp, ramp + 100])[None], offset], weight, np.array([1]), kernel=1
+    )
     assert got[0, 0, 0, 0] == 312.25
 
 
 def test_no_images():
     with mx.util.np_shape():
-        got = run(
+        got = run_deformable(
             [np.zeros((0, 3, 5, 6)), np.zeros((0, 2, 5, 6))], numbers(1, 4, 3, 1, 1), kernel=1
         )
     assert got.shape == (0, 4, 5, 6)
@@ -141,7 +130,7 @@ def test_no_images():
 def test_no_channels():
     with mx.util.np_shape():
         sampled = [np.zeros((1, 0, 5, 6)), np.zeros((1, 18, 3, 4))]
-        got = run(sampled, np.zeros((2, 0, 3, 3)), np.array([3, -1]), kernel=3)
+        got = run_deformable(sampled, np.zeros((2, 0, 3, 3)), np.array([3, -1]), kernel=3)
         assert (got == np.array([3, -1]).reshape(1, 2, 1, 1)).all()
 
 
@@ -158,7 +147,7 @@ def test_symbols():
     assert symbol.infer_shape(**shapes)[1] == [(2, 13, 9, 11)]
     assert symbol.infer_type(data="float32")[1] == [np.float32]
     bound = symbol.bind(mx.cpu(), {name: mx.nd.array(array) for name, array in arrays.items()})
-    wanted = run(sampled, weight, bias, **shape)
+    wanted = run_deformable(sampled, weight, bias, **shape)
     np.testing.assert_array_equal(bound.forward()[0].asnumpy(), wanted)
 
 
@@ -183,7 +172,7 @@ def test_planted_faults_are_seen(plant):
         wrong_weight[..., 2, 2] = 0
     else:
         wrong[1][:, 18:] = wrong[1][:, :18]
-    error = np.abs(run(wrong, wrong_weight, **shape) - wanted).max()
+    error = np.abs(run_deformable(wrong, wrong_weight, **shape) - wanted).max()
     assert error > 10 * bound(sampled, weight)
 
 
@@ -198,14 +187,16 @@ def test_special_numbers_reach_what_reads_them(value):
     for position, place in enumerate([(1, 3, 4, 5), (0, 7, 2, 2), (1, 4, 8, 10)]):
         given = [array.copy() for array in sampled]
         given[position][place] = value
-        got = run(given, weight, bias, **shape)
+        got = run_deformable(given, weight, bias, **shape)
         wanted = two_operators(given, weight, bias, "", **shape)
         assert got.tobytes() == wanted.tobytes()
         assert np.isfinite(got).all() == (position == 1)  # a sample without a position is 0
     data, offset = numbers(0, 1, 3, 5, 5), np.zeros((1, 2, 5, 5))
     weight = numbers(1, 4, 3, 1, 1)
     data[0, 1, 2, 2] = value
-    got = run([data, offset], weight, kernel=1)  # every neighbour of a sample has weight 0
+    got = run_deformable(
+        [data, offset], weight, kernel=1
+    )  # every neighbour of a sample has weight 0
     read = np.zeros((5, 5), bool)
     read[2, 2] = True
     np.testing.assert_array_equal(np.isfinite(got[0]).all(axis=0), ~read)
@@ -213,7 +204,7 @@ def test_special_numbers_reach_what_reads_them(value):
 
 def test_subnormal_numbers_stay():
     data = np.full((1, 1, 8, 8), 2.0**-140, np.float32)
-    got = run([data, np.zeros((1, 2, 8, 8))], np.ones((1, 1, 1, 1)), kernel=1)
+    got = run_deformable([data, np.zeros((1, 2, 8, 8))], np.ones((1, 1, 1, 1)), kernel=1)
     np.testing.assert_array_equal(got, data)
 
 
@@ -323,21 +314,12 @@ def layer(data: Any = DATA, mask: Any = None, name: str = "d", **changed: Any) -
 
 def operators(symbol: Any, with_shapes: bool = True) -> list[str]:
     """Operators of the converted symbol that have weights, once its outputs are the symbol's."""
-    arguments = symbol.list_arguments()
-    used = {name: shape for name, shape in SHAPES.items() if name in arguments}
-    shapes, _, states = symbol.infer_shape(**used)
-    named = dict(zip(arguments, shapes))
-    named.update(zip(symbol.list_auxiliary_states(), states))
-    values = {name: mx.nd.array(numbers(len(name), *shape)) for name, shape in named.items()}
-    values = {name: abs(array) if "var" in name else array for name, array in values.items()}
-    inputs = {name: values.pop(name) for name in used}
-    made = convert.convert(symbol, values, inputs if with_shapes else {})
-    found = outputs_of(made.symbol, made.parameters, inputs)
-    for one, other in zip(found, outputs_of(symbol, values, inputs)):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-    assert made.symbol.list_outputs() == symbol.list_outputs()
-    nodes = symbol_content(made.symbol)["nodes"]
-    return [node["op"] for node in nodes if "olution" in node["op"] or "Sampling" in node["op"]]
+    names = symbol.list_arguments()
+    shapes = {name: shape for name, shape in SHAPES.items() if name in names}
+    found = converted_operators(
+        symbol, shapes, lambda name, shape: mx.nd.array(numbers(len(name), *shape)), with_shapes
+    )
+    return [op for op in found if "olution" in op or "Sampling" in op]
 
 
 @pytest.fixture(autouse=True)

@@ -148,16 +148,21 @@ def _wrong_pad(monkeypatch):
     )
 
 
-def _wrong_stride(monkeypatch):
-    """A strided layer is taken for one that is not."""
-    pair = winograd_layers.pair
+def _always_one(monkeypatch, module, name):
+    """Every layer has the sizes 1 x 1, whatever its attribute says."""
+    pair = module.pair
     monkeypatch.setattr(
-        winograd_layers,
+        module,
         "pair",
-        lambda graph, number, name, default: (
-            (1, 1) if name == "stride" else pair(graph, number, name, default)
+        lambda graph, number, asked, default: (
+            (1, 1) if asked == name else pair(graph, number, asked, default)
         ),
     )
+
+
+def _wrong_stride(monkeypatch):
+    """A strided layer is taken for one that is not."""
+    _always_one(monkeypatch, winograd_layers, "stride")
 
 
 def _transposed_tile(monkeypatch):
@@ -188,14 +193,7 @@ def _any_activation(monkeypatch):
 
 def _forgotten_dilation(monkeypatch):
     """A dilated layer is taken for one that is not."""
-    pair = gemm_layers.pair
-    monkeypatch.setattr(
-        gemm_layers,
-        "pair",
-        lambda graph, number, name, default: (
-            (1, 1) if name == "dilate" else pair(graph, number, name, default)
-        ),
-    )
+    _always_one(monkeypatch, gemm_layers, "dilate")
 
 
 def _groups_forgotten(monkeypatch):

@@ -3,8 +3,8 @@
 
 From mmcv 2.2.0 (tests/test_ops/test_roi_align.py, test_deform_roi_pool.py,
 test_roi_align_rotated.py, test_box_iou_rotated.py and test_nms_rotated.py) and detectron2
-(tests/layers/test_roi_align.py), both under Apache-2.0. mmcv's angles are radians, those of
-suppression and intersection clockwise.
+(tests/layers/test_roi_align.py), both under Apache-2.0. mmcv's angles are radians, clockwise in
+suppression and intersection.
 """
 
 import mxnet as mx

@@ -91,7 +91,7 @@ void check(const Array& got, int64_t index, double wanted, double bound) {
        std::to_string(wanted) + " within " + std::to_string(bound));
 }
 
-// An operator without rounding, or with that of one addition: its output is `wanted`.
+// Checks an operator that does not round, or rounds one addition: its output equals `wanted`.
 void check_exact(const std::string& name, const Attributes& attributes,
                  const std::vector<Values>& inputs, const std::vector<float>& wanted,
                  Random* random) {
@@ -111,6 +111,12 @@ void check_exact(const std::string& name, const Attributes& attributes,
 }
 
 // ---- Convolutions -------------------------------------------------------------------------------
+
+double activate(const std::string& act_type, double sum) {
+  if (act_type == "relu6") return std::min(std::max(sum, 0.0), 6.0);
+  if (act_type == "relu") return std::max(sum, 0.0);
+  return act_type == "leaky" && sum < 0 ? 0.25 * sum : sum;
+}
 
 struct Axis {
   int64_t size, kernel, stride, pad, dilate;
@@ -223,9 +229,7 @@ void check_convolution(Random* random) {
           const double other = has_residual ? residual.numbers[index] : 0;
           terms += std::fabs(other);
           if (!adds_last) sum += other;
-          if (act_type == "relu" || act_type == "relu6") sum = std::max(sum, 0.0);
-          if (act_type == "relu6") sum = std::min(sum, 6.0);
-          if (act_type == "leaky" && sum < 0) sum *= 0.25;
+          sum = activate(act_type, sum);
           if (adds_last) sum += other;
           // One term more than the operator's bound, because SSE2 rounds products as well.
           check(got, index, sum, static_cast<double>(depth + 4) * 0x1p-24 * terms);
@@ -235,8 +239,7 @@ void check_convolution(Random* random) {
   }
 }
 
-// ---- Deformable convolutions
-// ---------------------------------------------------------------------
+// ---- Deformable convolutions --------------------------------------------------------------------
 
 // The bilinear sample of a map of y.size x x.size at a position, by its definition; *terms gets the
 // sum of absolute terms.
@@ -340,9 +343,7 @@ void check_deformable_convolution(Random* random) {
           sum += factor * samples[k * outputs + output];
           all += std::fabs(factor) * terms[k * outputs + output];
         }
-        if (act_type == "relu" || act_type == "relu6") sum = std::max(sum, 0.0);
-        if (act_type == "relu6") sum = std::min(sum, 6.0);
-        if (act_type == "leaky" && sum < 0) sum *= 0.25;
+        sum = activate(act_type, sum);
         // A sample has at most 8 roundings: 4 of its weights, 1 of a product, 3 of the sum.
         const double bound = static_cast<double>(depth + 12) * 0x1p-24 * all;
         check(got, (n * filters + o) * outputs + output, sum, bound);

@@ -83,11 +83,11 @@ def main() -> None:
     options = parser.parse_args()
     if "asan" in options.only:
         folder = presets.build("asan")
-        run_layers(folder / "layers", options.seed, max(options.calls // 10, 1), LEVELS)
+        run_layers(folder / "layers", options.seed, max(options.calls // 5, 1), LEVELS)
         compare_levels(folder / "driver", options.seed, options.calls)
     if "tsan" in options.only:
         folder = presets.build("tsan")
-        run_layers(folder / "layers", options.seed, max(options.calls // 100, 1), LEVELS[:1])
+        run_layers(folder / "layers", options.seed, max(options.calls // 50, 1), LEVELS[:1])
         run(folder / "driver", options.seed, max(options.calls // 10, 1))
 
 

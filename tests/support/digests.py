@@ -17,11 +17,11 @@ import numpy as np
 from operators import BY_NAME, OPERATORS
 
 import gluon_roi
-from gluon_roi.inference import deformable, gemm, winograd
-from testing.inference_operators import function_for, winograd_convolution
+from gluon_roi.inference import winograd
+from testing.inference_operators import winograd_convolution
 
 from .deformed import CALLS, Sampled, every_half
-from .layers import geometry, numbers, run
+from .layers import geometry, numbers, run, run_deformable
 from .overlapped import CALLS as OVERLAPPED
 from .suppressed import CALLS as SUPPRESSED
 
@@ -210,10 +210,7 @@ def _deformable_convolutions() -> dict[str, str]:
     ]:
         parameters = {"kernel": 3, "pad": 1, "num_deformable_group": groups}
         sampled = Sampled(channels, size, parameters, True)
-        weight = gemm.pack_weights(numbers(1, outputs, channels, 3, 3))
-        given = [*sampled.arrays("float32"), weight, numbers(2, outputs)]
-        inputs = [mx.nd.array(array, ctx=mx.cpu()) for array in given]
-        function = function_for(deformable.OPERATOR, inputs[0])
-        out = function(*inputs, num_filter=outputs, mask=True, act_type="relu", **parameters)
-        digests[f"deformable: {channels} of {size} to {outputs}"] = _digest(out)
+        weight, bias = numbers(1, outputs, channels, 3, 3), numbers(2, outputs)
+        out = run_deformable(sampled.arrays("float32"), weight, bias, act_type="relu", **parameters)
+        digests[f"deformable: {channels} of {size} to {outputs}"] = _digest(mx.nd.array(out))
     return digests

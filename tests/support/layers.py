@@ -8,7 +8,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from gluon_roi.inference import gemm
+from gluon_roi.inference import deformable, gemm
 from testing.inference_operators import function_for
 
 #: Geometry of a convolution: kernel, stride, pad, dilate, for both axes.
@@ -47,6 +47,19 @@ def run(
     arrays += [] if residual is None else [residual]
     inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
     return call(operator, *inputs, **attributes).asnumpy()
+
+
+def run_deformable(
+    sampled: list[np.ndarray], weight: np.ndarray, bias: np.ndarray | None = None, **attributes: Any
+) -> np.ndarray:
+    """Call DeformableGemmConvolution on data, offset and, if there are three, mask."""
+    bias = np.zeros(len(weight)) if bias is None else bias
+    arrays = [*sampled, gemm.pack_weights(weight), bias]
+    inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
+    if len(sampled) == 3:
+        attributes["mask"] = True
+    function = function_for(deformable.OPERATOR, inputs[0])
+    return function(*inputs, num_filter=len(weight), **attributes).asnumpy()
 
 
 def direct(

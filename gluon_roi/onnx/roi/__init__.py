@@ -8,7 +8,8 @@ operator of ONNX:
 - ROIPool, PSROIPool and PSROIAlign make each bin a RoI with a single bin, over whole cells or
   bilinear samples. For position-sensitive operators, groups of score maps become images.
 - DeformableROIAlign makes each bin a RoI as well, shifted by its offset.
-- ROIAlign is RoiAlign, except for boxes of which RoiAlign takes no or very many samples (align.py).
+- ROIAlign is RoiAlign, except for boxes in which RoiAlign would take no samples, or very many
+  (align.py).
   PyramidROIAlign does the same for the boxes of each map.
 - PrROIPool is two products of matrices (precise.py).
 - RotatedROIAlign, whose samples form no upright grid, and DeformablePSROIPool, where some samples

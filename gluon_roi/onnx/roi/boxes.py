@@ -14,16 +14,16 @@ from .arithmetic import is_finite
 
 
 class Rows(NamedTuple):
-    """Decoded RoIs: the V of K rows that are pooled, and the values of the other rows."""
+    """Decoded RoIs: the V of K rows that are pooled, and the values of the other rows.
+
+    Other functions of this folder call V K.
+    """
 
     image: Tensor  # (V,) int64
     box: Tensor  # (V, 4), the type of the geometry
     place: Tensor  # (V,) int64, the rows of the output
     fill: Tensor  # (K,): NaN for rows that are neither pooled nor padding, otherwise 0
     number: Tensor  # (1,), V
-
-
-# The shapes in the other functions of this folder have K for the number of pooled rows, V here.
 
 
 class _IndexedBoxes(NamedTuple):

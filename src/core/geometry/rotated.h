@@ -90,8 +90,8 @@ struct SampledBox {
   };
   HOST_DEVICE Frame map_frame() const { return frame_of(-1.0, height, -1.0, width); }
   // Whether no two samples of a bin read the same cell. Those that do are less than 2 * sqrt(2)
-  // cells apart; 3 allows for rounding. 1e-6 * reach() bounds that of positions (1e-6 is 8 float
-  // epsilons), and 0.1 is less than 3 - 2 * sqrt(2).
+  // cells apart; 3 allows for rounding. 1e-6 * reach() bounds the rounding of positions (1e-6
+  // is 8 float epsilons), and 0.1 is less than 3 - 2 * sqrt(2).
   HOST_DEVICE bool samples_share_no_cells() const {
     constexpr double kApart = 3.0;
     const double u_step = fabs(static_cast<double>(u.bin)) / u.samples;

@@ -7,7 +7,7 @@
 
 typedef struct gluon_roi_deformable_ps_roi_pool_params {
   int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
-  double spatial_scale;                /* map cells per image pixel, > 0 */
+  double spatial_scale;                /* map cells per image pixel, > 0, at most 1e30 */
   int64_t output_dim; /* channels of the output; 0: C / (group_height * group_width) */
   int32_t group_height, group_width; /* grid of channel groups; 0: pooled_height / pooled_width */
   int32_t part_height, part_width;   /* grid of trans; 0: pooled_height / pooled_width */

@@ -7,7 +7,7 @@
 
 typedef struct gluon_roi_deformable_roi_align_params {
   int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
-  double spatial_scale;                /* map cells per image pixel, > 0 */
+  double spatial_scale;                /* map cells per image pixel, > 0, at most 1e30 */
   int32_t sampling_ratio;              /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   double gamma;      /* factor of offset; the product is in units of the box size */
   int32_t aligned;   /* 1: shift boxes by half a cell, no minimum size */

@@ -10,9 +10,9 @@ typedef struct gluon_roi_proposal_params {
   int32_t rpn_post_nms_top_n; /* rows of the output per image, at least 1 */
   double threshold;           /* overlap above which the lower score is suppressed */
   int32_t rpn_min_size;       /* minimum side in pixels, multiplied by the scale of im_info */
-  double scales[GLUON_ROI_MAX_MAPS]; /* anchor scales, > 0 */
+  double scales[GLUON_ROI_MAX_MAPS]; /* anchor scales, > 0, at most 1e30 */
   int32_t scale_count;               /* their number */
-  double ratios[GLUON_ROI_MAX_MAPS]; /* anchor ratios, height / width, > 0 */
+  double ratios[GLUON_ROI_MAX_MAPS]; /* anchor ratios, height / width, > 0, at most 1e30 */
   int32_t ratio_count;               /* their number */
   int32_t feature_stride;            /* pixels per cell, at least 1 */
   int32_t output_score;              /* used by Python only: scores are always written */

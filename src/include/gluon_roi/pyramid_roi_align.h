@@ -12,13 +12,13 @@ enum { GLUON_ROI_BY_SIZE = 0, GLUON_ROI_GIVEN = 1 };
 
 typedef struct gluon_roi_pyramid_roi_align_params {
   int32_t pooled_height, pooled_width;      /* P, Q: bins of the output, at least 1 */
-  double spatial_scale[GLUON_ROI_MAX_MAPS]; /* of each map, cells per image pixel; each is at
-                                                most half of the previous one */
+  double spatial_scale[GLUON_ROI_MAX_MAPS]; /* of each map, cells per image pixel, > 0, at
+                                                most 1e30, and half of the previous one */
   int32_t maps;                             /* number of maps in the inputs and in spatial_scale */
   int32_t sampling_ratio;  /* samples per bin and axis; <= 0: ceil(roi size / bins) */
   int32_t aligned;         /* 1: shift boxes by half a cell, no minimum size */
   int32_t rois_grad;       /* 1: backward writes real gradients to d_rois, else zeros */
-  double canonical_size;   /* side in pixels of a box of level canonical_level, > 0 */
+  double canonical_size;   /* side in pixels of a box of level canonical_level, > 0, at most 1e30 */
   int32_t canonical_level; /* 4: a map of stride 2^4 */
   int32_t bad_index;       /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
   int32_t assignment;      /* GLUON_ROI_BY_SIZE or GLUON_ROI_GIVEN */

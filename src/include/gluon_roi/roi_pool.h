@@ -7,7 +7,7 @@
 
 typedef struct gluon_roi_roi_pool_params {
   int32_t pooled_height, pooled_width; /* P, Q: bins of the output, at least 1 */
-  double spatial_scale;                /* map cells per image pixel, > 0 */
+  double spatial_scale;                /* map cells per image pixel, > 0, at most 1e30 */
   int32_t bad_index; /* GLUON_ROI_BAD_INDEX_ERROR or GLUON_ROI_BAD_INDEX_PADDING */
 } gluon_roi_roi_pool_params;
 
