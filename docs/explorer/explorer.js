@@ -337,8 +337,8 @@ function compute() {
   const out = kernels.forward(op, values, inputs, shape);
 
   const grid = gridOf(op, values, state.rois);
-  // An operator without a grid and without score maps is a maximum. The gradient of a maximum is
-  // that of one cell, or of one sample. Maps of a single 1 tell which cells a bin reads.
+  // An operator without a grid and without score maps is a maximum, whose gradient goes to one cell
+  // or one sample. Maps of a single 1 tell which cells a bin reads.
   let read = null;
   if ((!grid && channels === 1) || values.mode === 'max') {
     const single = new Float32Array(CELLS * CELLS);

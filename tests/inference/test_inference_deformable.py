@@ -43,7 +43,7 @@ layers = pytest.mark.parametrize("name", LAYERS)
 
 
 def parameters_of(sampled: Sampled) -> dict[str, Any]:
-    """Those of the samples, but for the layout."""
+    """The attributes of the samples, without the layout."""
     return {name: value for name, value in sampled.parameters.items() if name != "layout"}
 
 

@@ -169,7 +169,7 @@ OTHER_SIZES: dict[str, tuple[Any, dict, dict, list[dict]]] = {
         {"data": (0, 2, 3), "im_info": (0,)},
         [{"data": (4, 8, 24, 18), "im_info": (4, 3)}],
     ),
-    # GluonCV's detectors store anchors for a number of cells, of which they slice those of the map.
+    # GluonCV's detectors store anchors for a fixed number of cells and slice them to the map.
     "a smaller map": (
         S.broadcast_add(S.slice_like(S.ones((1, 1, 400, 400)), DATA, axes=(2, 3)), DATA),
         {"data": (1, 3, 200, 150)}, {"data": (2, 3)}, [{"data": (1, 3, 136, 86)}],
