@@ -14,11 +14,16 @@
 namespace gluon_roi {
 namespace cpu {
 
-void* thread_scratch(size_t bytes) {
+void* thread_scratch(size_t bytes, Scratch which) {
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
-  static thread_local std::unique_ptr<void, Free> memory;
+  struct Memory {
+    std::unique_ptr<void, Free> place;
+    size_t capacity = 0;
+  };
+  static thread_local Memory memories[2];
+  Memory& memory = memories[static_cast<int>(which)];
 #ifdef GLUON_ROI_DEBUG
   // The debug build allocates exactly this size each time, so that AddressSanitizer reports any
   // access past the end, and fills it with NaN, so that reading uninitialised memory shows in the
@@ -26,20 +31,19 @@ void* thread_scratch(size_t bytes) {
   void* exact = nullptr;
   if (posix_memalign(&exact, 4096, bytes > 0 ? bytes : 1) != 0) throw NoMemory(bytes);
   memset(exact, 0xff, bytes);
-  memory.reset(exact);
+  memory.place.reset(exact);
 #else
-  static thread_local size_t capacity = 0;
-  if (bytes > capacity) {
-    memory.reset();
-    capacity = 0;
+  if (bytes > memory.capacity) {
+    memory.place.reset();
+    memory.capacity = 0;
     const size_t rounded = round_up(bytes, 4096);
     void* fresh = std::aligned_alloc(4096, rounded);
     if (fresh == nullptr) throw NoMemory(bytes);
-    memory.reset(fresh);
-    capacity = rounded;
+    memory.place.reset(fresh);
+    memory.capacity = rounded;
   }
 #endif
-  return memory.get();
+  return memory.place.get();
 }
 
 // ---- Huge pages ---------------------------------------------------------------------------------

@@ -47,11 +47,13 @@ struct Allocator {
 template <class T>
 using Vector = std::vector<T, Allocator<T>>;
 
-// Scratch memory of this thread, which is kept between calls. Its contents are undefined.
-void* thread_scratch(size_t bytes);
+// Scratch memory of this thread, which is kept between calls. Its contents are undefined. A task
+// that runs while its caller uses the first needs the second.
+enum class Scratch : int { kFirst, kSecond };
+void* thread_scratch(size_t bytes, Scratch which);
 template <class A>
-A* scratch(int64_t count) {
-  return static_cast<A*>(thread_scratch(static_cast<size_t>(count) * sizeof(A)));
+A* scratch(int64_t count, Scratch which = Scratch::kFirst) {
+  return static_cast<A*>(thread_scratch(static_cast<size_t>(count) * sizeof(A), which));
 }
 
 // Prefetches one element of each lane, `step` elements apart.

@@ -425,15 +425,10 @@ class PanelOutput {
 
 // ---- A call -------------------------------------------------------------------------------------
 
-// Tiles are processed in chunks whose transformed maps and products have about as many floats as
-// the weights, within these limits. With fewer, the weights are read too often; with more, points
-// and products do not stay in the caches. (64 channels with the upper limit: 1.5 times as long; 512
-// with a quarter of it: 1.6 times.)
-constexpr int64_t kMinFloats = 1 << 18, kMaxFloats = 6 << 20;
 // The channels of a task of the input transform.
 constexpr int64_t kTaskChannels = 16;
-// The blocks of outputs of a task of the product, a tile of registers with AVX-512.
-constexpr int64_t kTaskBlocks = 2;
+// The blocks of outputs of a product, a tile of registers with AVX-512.
+constexpr int64_t kTileBlocks = 2;
 
 // The distance of the arrays of consecutive points, in elements: an odd number of cache lines,
 // because 36 arrays a power of two apart would evict each other.
@@ -441,6 +436,34 @@ int64_t point_step(int64_t elements) {
   constexpr int64_t kLine = 16;
   return (div_up(elements, kLine) | 1) * kLine;
 }
+
+// The division of a call. Tiles are processed in chunks: all channels of a chunk are transformed,
+// then each task computes the products of some outputs and transforms them.
+struct Plan {
+  int64_t chunk;   // tiles, a multiple of the panel
+  int64_t blocks;  // of outputs of a task
+  int64_t parts;   // into which the panels of a chunk are divided, if there are many threads
+
+  Plan(const Tiling& tiling, int64_t channels, int64_t all_blocks) {
+    // The transformed maps of a chunk stay in the third-level cache, of which other programs use a
+    // part, and the products of two blocks in the second-level cache. (When each step was completed
+    // for all outputs, maps of 256 channels took 1.05 to 1.1 times as long.)
+    constexpr int64_t kMapFloats = 5 << 17;
+    // Chunks of fewer tiles would read the weights too often. Then the maps are read from memory,
+    // and a task computes all outputs, as far as the products do not need more than kMaxProducts.
+    constexpr int64_t kMinTiles = 64, kTilesFromMemory = 132, kMaxProducts = 1 << 21;
+    const int64_t fitting = kMapFloats / (kPoints * std::max<int64_t>(channels, 1));
+    const bool fits = fitting >= std::min(kMinTiles, tiling.tiles);
+    const int64_t chunks = div_up(tiling.tiles, fits ? fitting : kTilesFromMemory);
+    chunk = round_up(div_up(tiling.tiles, chunks), kPanel);
+    const int64_t most = fits ? kTileBlocks : kMaxProducts / (kPoints * chunk * kBlockLanes);
+    const int64_t groups = div_up(all_blocks, std::max(most, kTileBlocks));
+    blocks = round_up(div_up(all_blocks, groups), kTileBlocks);
+    const int64_t threads = max_threads();
+    parts = std::min(fits ? div_up(2 * threads, groups) : threads, chunk / kPanel);
+    if (threads == 1) parts = 1;
+  }
+};
 
 }  // namespace
 
@@ -454,22 +477,15 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
   const float* const residual = data_of<const float>(in.residual);  // null if it is absent
   float* const out = data_of<float>(out_tensor);
 
-  // Chunks of equal size, a multiple of the panel.
-  const int64_t floats = std::clamp(elements(in.weight), kMinFloats, kMaxFloats);
-  const int64_t max_tiles =
-      std::max<int64_t>(floats / (kPoints * (channels + blocks * kBlockLanes)), 1);
-  const int64_t chunks = div_up(tiling.tiles, round_up(max_tiles, kPanel));
-  const int64_t chunk = round_up(div_up(tiling.tiles, chunks), kPanel);
-  const int64_t v_step = point_step(chunk * channels);
-  const int64_t m_step = point_step(chunk * blocks * kBlockLanes), m_block = chunk * kBlockLanes;
-  float* const v = scratch<float>(kPoints * (v_step + m_step));
-  float* const m = v + kPoints * v_step;
+  const Plan plan(tiling, channels, blocks);
+  const int64_t v_step = point_step(plan.chunk * channels);
+  float* const v = scratch<float>(kPoints * v_step);
 
-  for (int64_t first = 0; first < tiling.tiles; first += chunk) {
-    const int64_t tiles = std::min(chunk, tiling.tiles - first);
-    const int64_t panels = div_up(tiles, kPanel), groups = div_up(channels, kTaskChannels);
-    parallel_for(panels * groups, kPoints * tiles * channels, [&](int64_t task) {
-      const int64_t panel = task / groups, c_begin = task % groups * kTaskChannels;
+  for (int64_t first = 0; first < tiling.tiles; first += plan.chunk) {
+    const int64_t tiles = std::min(plan.chunk, tiling.tiles - first);
+    const int64_t panels = div_up(tiles, kPanel), channel_groups = div_up(channels, kTaskChannels);
+    parallel_for(panels * channel_groups, kPoints * tiles * channels, [&](int64_t task) {
+      const int64_t panel = task / channel_groups, c_begin = task % channel_groups * kTaskChannels;
       const int64_t c_end = std::min(c_begin + kTaskChannels, channels);
       const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
       run_simd([&](auto simd) INLINE_LAMBDA {
@@ -481,42 +497,53 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       });
     });
 
-    const int64_t tasks = div_up(blocks, kTaskBlocks);
+    const int64_t part = div_up(panels, plan.parts), parts = div_up(panels, part);
     const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
-    parallel_for(kPoints * tasks, work, [&](int64_t task) {
-      const int64_t point = task / tasks, block = task % tasks * kTaskBlocks;
-      const int64_t count = std::min(kTaskBlocks, blocks - block);
-      Gemm gemm{};
-      gemm.rows = tiles;
-      gemm.lanes = count * kBlockLanes;
-      gemm.depth = channels;
-      gemm.a = v + point * v_step;
-      gemm.a_step = channels * kPanel;
-      gemm.b = weight + (point * blocks + block) * channels * kBlockLanes;
-      gemm.b_step = channels * kBlockLanes;
-      gemm.out = m + point * m_step + block * m_block;
-      gemm.row_step = kBlockLanes;
-      gemm.block_step = m_block;
-      // The weights of the next task.
-      gemm.ahead = {gemm.b + count * gemm.b_step, 1, 0, count * gemm.b_step};
-      multiply(gemm);
-    });
-
-    parallel_for(blocks * panels, kPoints * tiles * filters, [&](int64_t task) {
-      const int64_t block = task / panels, panel = task % panels;
-      const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
-      const int lanes =
-          static_cast<int>(std::min<int64_t>(kBlockLanes, filters - block * kBlockLanes));
-      float biases[kBlockLanes] = {};
-      std::copy_n(bias + block * kBlockLanes, lanes, biases);
-      const int64_t offset = block * kBlockLanes * cells;
-      Epilogue last(p.activation);
-      last.residual = residual == nullptr ? nullptr : residual + offset;
-      const Target target{biases, out + offset, cells, filters * cells, lanes, last};
-      run_simd([&](auto simd) INLINE_LAMBDA {
-        PanelOutput<decltype(simd)>(tiling, first + panel * kPanel, count)
-            .run(m + block * m_block + panel * kPanel * kBlockLanes, m_step, target);
-      });
+    parallel_for(div_up(blocks, plan.blocks) * parts, work, [&](int64_t task) {
+      const int64_t begin = task / parts * plan.blocks, panel = task % parts * part;
+      const int64_t end = std::min(begin + plan.blocks, blocks);
+      const int64_t first_tile = panel * kPanel;  // of the chunk
+      const int64_t count = std::min(part * kPanel, tiles - first_tile);
+      const int64_t m_block = part * kPanel * kBlockLanes;
+      const int64_t m_step = point_step(plan.blocks * m_block);
+      float* const m = scratch<float>(kPoints * m_step, Scratch::kSecond);
+      for (int64_t point = 0; point < kPoints; ++point) {
+        for (int64_t block = begin; block < end; block += kTileBlocks) {
+          const int64_t tile_blocks = std::min(kTileBlocks, end - block);
+          Gemm gemm{};
+          gemm.rows = count;
+          gemm.lanes = tile_blocks * kBlockLanes;
+          gemm.depth = channels;
+          gemm.a = v + point * v_step + panel * channels * kPanel;
+          gemm.a_step = channels * kPanel;
+          gemm.b = weight + (point * blocks + block) * channels * kBlockLanes;
+          gemm.b_step = channels * kBlockLanes;
+          gemm.out = m + point * m_step + (block - begin) * m_block;
+          gemm.row_step = kBlockLanes;
+          gemm.block_step = m_block;
+          // The weights of the next product.
+          const int64_t next = block + kTileBlocks < end ? kTileBlocks : blocks + begin - block;
+          gemm.ahead = {gemm.b + next * gemm.b_step, 1, 0, tile_blocks * gemm.b_step};
+          multiply(gemm);
+        }
+      }
+      for (int64_t block = begin; block < end; ++block) {
+        const int lanes =
+            static_cast<int>(std::min<int64_t>(kBlockLanes, filters - block * kBlockLanes));
+        float biases[kBlockLanes] = {};
+        std::copy_n(bias + block * kBlockLanes, lanes, biases);
+        const int64_t offset = block * kBlockLanes * cells;
+        Epilogue last(p.activation);
+        last.residual = residual == nullptr ? nullptr : residual + offset;
+        const Target target{biases, out + offset, cells, filters * cells, lanes, last};
+        run_simd([&](auto simd) INLINE_LAMBDA {
+          for (int64_t tile = 0; tile < count; tile += kPanel) {
+            const int panel_tiles = static_cast<int>(std::min<int64_t>(kPanel, count - tile));
+            PanelOutput<decltype(simd)>(tiling, first + first_tile + tile, panel_tiles)
+                .run(m + (block - begin) * m_block + tile * kBlockLanes, m_step, target);
+          }
+        });
+      }
     });
   }
 }
