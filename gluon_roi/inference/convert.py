@@ -10,6 +10,7 @@ import mxnet as mx
 from ..bridge.arguments import NumpySymbol
 from .activations import use_activations
 from .computed_weights import compute_weights
+from .copies import use_copies
 from .deconvolution import replace_deconvolutions, replace_for_winograd
 from .deformable import use_deformable_gemm
 from .doubles import multiply_instead_of_doubling
@@ -21,6 +22,7 @@ from .max_pooling import use_max_pooling
 from .memory import return_freed_memory
 from .narrow import join_narrow_convolutions
 from .progress import with_progress
+from .shape_readers import read_shapes_of_maps
 from .sums import use_elementwise_sums
 from .upsample_add import join_upsampling_and_sum
 from .winograd_layers import use_winograd
@@ -48,6 +50,8 @@ PASSES = (
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),
+    Pass(read_shapes_of_maps, "shapes read of a map, not of a multiple"),
+    Pass(use_copies, "copies by this package"),
 )
 #: Those that need the memory of Winograd's weights.
 _OF_WINOGRAD = (replace_for_winograd, use_winograd)

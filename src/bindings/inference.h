@@ -9,24 +9,54 @@
 
 namespace gluon_roi {
 
+// What such operators share.
+class ForwardOnCpu : public Operator {
+ public:
+  using Operator::Operator;
+  void backward(const Attributes&, const std::vector<Tensor>&, const std::vector<Tensor>&,
+                const std::vector<Tensor>&, const gluon_roi_device&) const final {
+    fail(name(), "has no gradient, because it is for inference only; train the network that ",
+         "gluon_roi.optimize(..., inference=True) was given");
+  }
+  // Called first for arrays on a GPU.
+  size_t workspace(const Attributes&, const std::vector<Tensor>&, bool) const final {
+    fail(name(), "data is on a GPU, expected the CPU; on a GPU, call the network that ",
+         "gluon_roi.optimize(..., inference=True) was given");
+  }
+
+ protected:
+  // Runs a kernel. If memory runs out, the error names the operator.
+  template <class Kernel>
+  void run(const Tensor& output, const Kernel& kernel) const {
+    if (elements(output) == 0) return;
+    cpu::check_environment();
+    try {
+      prepare_output(output);
+      kernel();
+    } catch (const NoMemory& lack) {
+      fail_without_memory(name(), lack.bytes);
+    }
+  }
+};
+
 // Op defines kName, kInputs, kOutputs, Params and params() as for OperatorFor (operator.h), and
 //   kIsExclusive, whether MXNet runs it while no other operator reads its first input;
 //   view(slots), the inputs as its kernels see them;
 //   infer(params, view, outputs, max_elements), which throws or sets the shapes of the outputs;
 //   forward(params, view, output).
 template <class Op>
-class InferenceOperator final : public Operator {
+class InferenceOperator final : public ForwardOnCpu {
  public:
   using Params = typename Op::Params;
 
   InferenceOperator()
-      : Operator({Op::kName,
-                  "",
-                  {std::begin(Op::kInputs), std::end(Op::kInputs)},
-                  {std::begin(Op::kOutputs), std::end(Op::kOutputs)},
-                  0,
-                  sizeof(Params)},
-                 &inference_operators()) {}
+      : ForwardOnCpu({Op::kName,
+                      "",
+                      {std::begin(Op::kInputs), std::end(Op::kInputs)},
+                      {std::begin(Op::kOutputs), std::end(Op::kOutputs)},
+                      0,
+                      sizeof(Params)},
+                     &inference_operators()) {}
   void visit(ParamVisitor* visitor, void* params) const override {
     Op::params(visitor, static_cast<Params*>(params));
   }
@@ -49,24 +79,7 @@ class InferenceOperator final : public Operator {
     const std::vector<Tensor> slots = slots_of(parsed, inputs);
     // MXNet takes an input of unknown shape for a scalar.
     infer(parsed, slots);
-    if (elements(outputs[0]) == 0) return;
-    cpu::check_environment();
-    try {
-      prepare_output(outputs[0]);
-      Op::forward(parsed.params, Op::view(slots.data()), outputs[0]);
-    } catch (const NoMemory& lack) {
-      fail_without_memory(Op::kName, lack.bytes);
-    }
-  }
-  void backward(const Attributes&, const std::vector<Tensor>&, const std::vector<Tensor>&,
-                const std::vector<Tensor>&, const gluon_roi_device&) const override {
-    fail(Op::kName, "has no gradient, because it is for inference only; train the network that ",
-         "gluon_roi.optimize(..., inference=True) was given");
-  }
-  // Called first for arrays on a GPU.
-  size_t workspace(const Attributes&, const std::vector<Tensor>&, bool) const override {
-    fail(Op::kName, "data is on a GPU, expected the CPU; on a GPU, call the network that ",
-         "gluon_roi.optimize(..., inference=True) was given");
+    run(outputs[0], [&] { Op::forward(parsed.params, Op::view(slots.data()), outputs[0]); });
   }
   bool is_exclusive() const override { return Op::kIsExclusive; }
 

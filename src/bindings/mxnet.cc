@@ -7,6 +7,7 @@
 #include <climits>
 #include <utility>
 
+#include "../core/any_rank.h"
 #include "lib_api.h"
 #include "mxnet_shapes.h"
 
@@ -142,6 +143,31 @@ MXReturnValue forward(const Operator& op, const Attributes& attributes,
   return mxnet::ext::MX_SUCCESS;
 }
 
+// All numbers of an array as a row.
+Tensor row_of(const MXTensor& source) {
+  Tensor row{};
+  row.data = source.data_ptr;
+  row.dtype = source.dtype;
+  row.ndim = 1;
+  row.shape[0] = source.size();
+  return row;
+}
+
+MXReturnValue forward_any_rank(const Operator& op, const Attributes& attributes,
+                               const std::vector<MXTensor>& in, const MXTensor& out,
+                               const OpResource& resource) {
+  const Tensor row = row_of(out);
+  device_of(op, attributes, {}, false, in[0], resource);  // fails for arrays on a GPU
+  std::vector<SizedArray> inputs;
+  inputs.reserve(in.size());
+  for (const MXTensor& source : in) {
+    check_no_overlap(op.name(), op.outputs()[0].name, row, "data", row_of(source));
+    inputs.push_back({static_cast<float*>(source.data_ptr), source.shape});
+  }
+  op.any_rank()->forward(attributes, inputs, {static_cast<float*>(out.data_ptr), out.shape});
+  return mxnet::ext::MX_SUCCESS;
+}
+
 // MXNet passes [d_outputs..., inputs..., outputs...] and expects a gradient for every input.
 MXReturnValue backward(const Operator& op, const Attributes& attributes,
                        const std::vector<MXTensor>& in, const std::vector<MXTensor>& gradients,
@@ -188,6 +214,9 @@ struct EntryPoints {
   }
   static MXReturnValue forward(const Attributes& attributes, std::vector<MXTensor>* in,
                                std::vector<MXTensor>* out, const OpResource& resource) {
+    if (op().any_rank() != nullptr) {
+      return forward_any_rank(op(), attributes, *in, (*out)[0], resource);
+    }
     return gluon_roi::forward(op(), attributes, *in, *out, resource);
   }
   static MXReturnValue backward(const Attributes& attributes, std::vector<MXTensor>* in,

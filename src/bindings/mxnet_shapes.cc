@@ -8,6 +8,8 @@
 #include <climits>
 #include <cstring>
 
+#include "../core/any_rank.h"
+
 namespace gluon_roi {
 
 // MXNet does not pass this setting to operators, but it exports the function with which Python
@@ -108,6 +110,39 @@ Shape np_shape_of(const Tensor& tensor, bool is_map, bool in_part) {
   return shape;
 }
 
+// The same for an operator of arrays of any number of dimensions.
+void infer_any_rank(const Operator& op, const Attributes& attributes, Shapes* in, Shapes* out) {
+  const bool with_empty_arrays = may_be_empty();
+  const bool in_part =
+      std::any_of(in->begin(), in->end(), [](const Shape& shape) { return shape.empty(); }) &&
+      is_called_by_infer_shape_partial();
+  std::vector<ArraySizes> inputs;
+  for (const Shape& shape : *in) {
+    inputs.emplace_back();
+    for (const unsigned int size : shape) {
+      const bool unknown = size == kUnknown || (size == 0 && !with_empty_arrays);
+      inputs.back().push_back(unknown ? -1 : static_cast<int64_t>(size));
+    }
+    if (!shape.empty()) continue;
+    if (!in_part || with_empty_arrays) {
+      fail(op.name(), op.declared().inputs[0].name,
+           " has no shape, expected one given or inferred");
+    }
+    (*out)[0].clear();
+    return;
+  }
+  const auto shape_of = [&](const ArraySizes& sizes) {
+    Shape shape;
+    for (const int64_t size : sizes) {
+      const unsigned int unknown = with_empty_arrays ? kUnknown : 0;
+      shape.push_back(is_unknown(size) ? unknown : static_cast<unsigned int>(size));
+    }
+    return shape;
+  };
+  (*out)[0] = shape_of(op.any_rank()->infer(attributes, &inputs));
+  std::transform(inputs.begin(), inputs.end(), in->begin(), shape_of);
+}
+
 }  // namespace
 
 Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
@@ -126,6 +161,7 @@ Tensor tensor_of(const std::vector<int64_t>& shape, Role role) {
 }
 
 void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes* out) {
+  if (op.any_rank() != nullptr) return infer_any_rank(op, attributes, in, out);
   const bool with_empty_arrays = may_be_empty();
   const std::vector<Input> declared = op.inputs(attributes);
   std::vector<Tensor> inputs;

@@ -26,6 +26,7 @@ constexpr const char* kThreshold = "a number, inf or nan";
 // Up to this number, scales and what is computed with them stay far below the largest float.
 constexpr double kMaxPositive = 1e30;
 constexpr const char* kPositive = "a number > 0, at most 1e30";
+constexpr const char* kPermutation = "each of the axes 0 to n - 1 once, n from 1 to 8";
 constexpr const char* kList = "a list of 1 to 8 numbers > 0, at most 1e30";
 bool is_positive(double value) { return value > 0 && value <= kMaxPositive; }
 static_assert(kMaxInList == 8 && kMaxAlongAxis == 16777216, "as in the sentences above");
@@ -135,6 +136,15 @@ class Parser final : public KindVisitor {
     double* const numbers = *values.value;
     require(parse_list(text_, kMaxInList, numbers, count.value) && *count.value > 0 &&
             std::all_of(numbers, numbers + *count.value, is_positive));
+  }
+  void permutation(Field<int32_t[kMaxInList]> axes, Field<int32_t> count) override {
+    find(axes.name, true, kPermutation);
+    int64_t numbers[kMaxInList];
+    require(parse_list(text_, kMaxInList, numbers, count.value) && *count.value > 0);
+    for (int32_t i = 0; i < *count.value; ++i) {
+      require(std::count(numbers, numbers + *count.value, i) == 1);
+      (*axes.value)[i] = static_cast<int32_t>(numbers[i]);
+    }
   }
   void optional_positive(Field<int64_t> field) override {
     *field.value = 0;

@@ -62,6 +62,8 @@ class ParamVisitor {
   // A list of such numbers, for example (0.25, 0.125). It is required if there is no default.
   virtual void positive_list(Field<double[kMaxInList]> values, Field<int32_t> count,
                              const char* fallback = nullptr) = 0;
+  // The order of 1 to 8 axes, for operators that only MXNet calls.
+  virtual void permutation(Field<int32_t[kMaxInList]>, Field<int32_t>) {}
   // A positive int, or None, which is stored as 0.
   virtual void optional_positive(Field<int64_t> field) = 0;
   virtual void integer(Field<int32_t> field, int32_t fallback) = 0;

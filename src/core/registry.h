@@ -19,6 +19,8 @@ struct Declaration {
   size_t params_size;   // size of the params struct in bytes
 };
 
+class AnyRank;  // core/any_rank.h
+
 class Operator {
  public:
   // Adds the operator to a list; GLUON_ROI_OPERATOR defines a static instance in operators().
@@ -52,6 +54,8 @@ class Operator {
                            bool backward) const = 0;
   // Whether MXNet's engine has to run the operator while no other one reads its first input.
   virtual bool is_exclusive() const { return false; }
+  // Null if the operator's arrays are Tensors.
+  virtual const AnyRank* any_rank() const { return nullptr; }
 
  private:
   const Declaration declared_;

@@ -435,13 +435,94 @@ void check_upsample_add(Random* random) {
   check_exact("UpsampleAdd", {}, {low, high}, wanted, random);
 }
 
+// ---- Copies -------------------------------------------------------------------------------------
+
+std::vector<int64_t> random_sizes(Random* random) {
+  std::vector<int64_t> sizes(static_cast<size_t>(random->integer(1, 4)));
+  for (int64_t& size : sizes) {
+    size = random->pick<int64_t>({1, 2, 3, 4, 5, 8, random->integer(1, 40)});
+  }
+  if (random->chance(0.2)) sizes[random->integer(0, sizes.size() - 1)] *= 60;
+  return sizes;
+}
+
+// The product of the sizes before an axis, or of those from an axis on.
+int64_t before(const std::vector<int64_t>& sizes, size_t axis) {
+  return static_cast<int64_t>(Values::size_of({sizes.begin(), sizes.begin() + axis}));
+}
+int64_t behind(const std::vector<int64_t>& sizes, size_t axis) {
+  return static_cast<int64_t>(Values::size_of({sizes.begin() + axis, sizes.end()}));
+}
+
+void check_concat(Random* random) {
+  std::vector<int64_t> sizes = random_sizes(random);
+  const auto axis = static_cast<size_t>(random->integer(0, sizes.size() - 1));
+  std::vector<Values> inputs;
+  for (int64_t left = random->pick<int64_t>({1, 2, 3, 5, 20}); left > 0; --left) {
+    if (random->chance(0.5)) sizes[axis] = random->integer(0, 5);
+    inputs.emplace_back(random, sizes);
+  }
+  std::vector<float> wanted;
+  for (int64_t row = 0; row < before(sizes, axis); ++row) {
+    for (const Values& input : inputs) {
+      const int64_t count = behind(input.shape, axis);
+      const auto first = input.numbers.begin() + row * count;
+      wanted.insert(wanted.end(), first, first + count);
+    }
+  }
+  const int64_t dim = random->chance(0.5) ? axis : static_cast<int64_t>(axis) - sizes.size();
+  check_exact("Concat", {{"num_args", std::to_string(inputs.size())}, {"dim", std::to_string(dim)}},
+              inputs, wanted, random);
+}
+
+void check_transpose(Random* random) {
+  const std::vector<int64_t> sizes = random_sizes(random);
+  std::vector<size_t> axes;
+  std::string text;
+  while (axes.size() < sizes.size()) {
+    const auto axis = static_cast<size_t>(random->integer(0, sizes.size() - 1));
+    if (std::count(axes.begin(), axes.end(), axis) > 0) continue;
+    text += (axes.empty() ? "(" : ", ") + std::to_string(axis);
+    axes.push_back(axis);
+  }
+  const Values data(random, sizes);
+  std::vector<float> wanted(data.numbers.size());
+  for (size_t index = 0; index < wanted.size(); ++index) {
+    int64_t left = static_cast<int64_t>(index), place = 0;
+    for (size_t i = axes.size(); i-- > 0; left /= sizes[axes[i]]) {
+      place += left % sizes[axes[i]] * behind(sizes, axes[i] + 1);
+    }
+    wanted[index] = data.numbers[place];
+  }
+  check_exact("Transpose", {{"axes", text + ")"}}, {data}, wanted, random);
+}
+
+void check_repeat(Random* random) {
+  const std::vector<int64_t> sizes = random_sizes(random);
+  const auto axis = static_cast<size_t>(random->integer(0, sizes.size() - 1));
+  const int64_t repeats = random->integer(1, 5), count = behind(sizes, axis + 1);
+  const Values data(random, sizes);
+  std::vector<float> wanted;
+  for (int64_t row = 0; row < before(sizes, axis + 1); ++row) {
+    for (int64_t copy = 0; copy < repeats; ++copy) {
+      const auto first = data.numbers.begin() + row * count;
+      wanted.insert(wanted.end(), first, first + count);
+    }
+  }
+  check_exact("Repeat", {{"repeats", std::to_string(repeats)}, {"axis", std::to_string(axis)}},
+              {data}, wanted, random);
+}
+
 void check_layer(Random* random) {
   const double kind = random->unit();
-  if (kind < 0.5) return check_convolution(random);
-  if (kind < 0.75) return check_deformable_convolution(random);
-  if (kind < 0.85) return check_max_pooling(random);
-  if (kind < 0.95) return check_depth_to_space(random);
-  check_upsample_add(random);
+  if (kind < 0.45) return check_convolution(random);
+  if (kind < 0.7) return check_deformable_convolution(random);
+  if (kind < 0.77) return check_max_pooling(random);
+  if (kind < 0.84) return check_depth_to_space(random);
+  if (kind < 0.88) return check_upsample_add(random);
+  if (kind < 0.92) return check_concat(random);
+  if (kind < 0.98) return check_transpose(random);
+  check_repeat(random);
 }
 
 }  // namespace
