@@ -33,7 +33,8 @@ SPECIAL = np.array(
 
 
 def numbers(random: np.random.RandomState, shape: tuple[int, ...]) -> mx.nd.NDArray:
-    bits = random.randint(0, 2**32, shape, np.uint32)
+    size = int(np.prod(shape))
+    bits = np.frombuffer(random.bytes(4 * size), np.uint32).reshape(shape)
     chosen = random.randint(0, 2 * len(SPECIAL), shape)
     bits = np.where(chosen < len(SPECIAL), SPECIAL[chosen % len(SPECIAL)], bits).astype(np.uint32)
     return mx.nd.array(bits.view(np.float32), dtype="float32")
