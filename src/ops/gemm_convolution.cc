@@ -59,90 +59,164 @@ struct Sizes {
     return kernel_cells == 1 && p.stride_height == 1 && p.stride_width == 1 && p.pad_height == 0 &&
            p.pad_width == 0;
   }
+
+  // The columns behind the first that a row of the kernel covers.
+  int64_t reach() const { return int64_t{p.kernel_width - 1} * p.dilate_width; }
+  // Rows of maps are split into phases, see OutputPacker.
+  int64_t phases() const { return std::min<int64_t>(p.stride_width, reach() + 1); }
+  int64_t pitch() const { return out_width + reach() / p.stride_width; }
+  // The size of a phase of the rows that so many outputs meet, wherever they begin.
+  int64_t phase_size(int64_t outputs) const {
+    return (div_up(outputs - 1, out_width) + 1) * pitch();
+  }
 };
 
 // Packs what consecutive outputs of an image and a group read, as Gemm reads it.
+//
+// All columns of the kernel read the same cells of a map, shifted. So these are copied into `rows`
+// once for each row of the kernel, with the zeros around the map: a row for each row of outputs,
+// split into phases, in which the cells that neighbouring outputs read are neighbours (stride 2):
+//
+//   a row of the map with a zero at each end:  0 a b c d e f g 0
+//   phase 0:  0 b d f 0      is read by columns 0 and 2 of the kernel, the latter from b on
+//   phase 1:  a c e g        is read by column 1
 template <class Simd>
 class OutputPacker {
  public:
-  ALWAYS_INLINE OutputPacker(const Sizes& sizes, const float* maps, int64_t first, int64_t count)
-      : sizes_(sizes), maps_(maps), first_(first), count_(count) {}
+  ALWAYS_INLINE OutputPacker(const Sizes& sizes, const float* maps, const OutputChunk& chunk,
+                             float* rows)
+      : sizes_(sizes),
+        maps_(maps),
+        first_(chunk.first),
+        count_(chunk.count),
+        first_y_(chunk.first / sizes.out_width),
+        first_x_(chunk.first % sizes.out_width),
+        rows_(rows) {}
 
   // For k = begin ... end - 1.
-  ALWAYS_INLINE void run(int64_t begin, int64_t end, float* b, int64_t b_step) {
-    for (int64_t k = begin; k < end; ++k, b += kBlockLanes) {
-      const float* const map = maps_ + k / sizes_.kernel_cells * sizes_.cells();
-      if (sizes_.is_pointwise()) {
-        copy_blocks(map + first_, b, b_step);
-      } else {
-        const int64_t cell = k % sizes_.kernel_cells;
-        fill_strip(map, cell / sizes_.p.kernel_width, cell % sizes_.p.kernel_width);
-        copy_blocks(strip_, b, b_step);
+  ALWAYS_INLINE void run(int64_t begin, int64_t end, float* b, int64_t b_step) const {
+    const GemmConvolution::Params& p = sizes_.p;
+    if (sizes_.is_pointwise()) {
+      for (int64_t k = begin; k < end; ++k, b += kBlockLanes) {
+        copy_lanes(maps_ + k * sizes_.cells() + first_, 0, count_, b, b_step);
+        fill_last_block(b, b_step);
       }
+      return;
+    }
+    const float* map = maps_ + begin / sizes_.kernel_cells * sizes_.cells();
+    int64_t i = begin % sizes_.kernel_cells / p.kernel_width, j = begin % p.kernel_width;
+    for (int64_t k = begin; k < end; ++k, b += kBlockLanes) {
+      if (j == 0 || k == begin) split_rows(map, i);
+      pack_column(j, b, b_step);
+      fill_last_block(b, b_step);
+      if (++j == p.kernel_width) j = 0, ++i;
+      if (i == p.kernel_height) i = 0, map += sizes_.cells();
     }
   }
 
  private:
-  // A number for each output into blocks; the lanes behind the last output get zeros.
-  ALWAYS_INLINE void copy_blocks(const float* from, float* b, int64_t b_step) const {
-    int64_t i = 0;
-    for (; i + kBlockLanes <= count_; i += kBlockLanes, b += b_step) {
-      Lanes<float, Simd>::load(from + i).store(b);
-    }
-    for (int lane = 0; i < count_ && lane < kBlockLanes; ++lane) {
-      b[lane] = i + lane < count_ ? from[i + lane] : 0;
+  // Calls body(y, x, lane, count) for each row of outputs: `count` of them from column x on, of
+  // which the first is number `lane` of the chunk.
+  template <class Body>
+  ALWAYS_INLINE void for_each_row(const Body& body) const {
+    int64_t y = first_y_, x = first_x_;
+    for (int64_t lane = 0; lane < count_; ++y, x = 0) {
+      const int64_t count = std::min(count_ - lane, sizes_.out_width - x);
+      body(y, x, lane, count);
+      lane += count;
     }
   }
 
-  // strip_: what each output multiplies by the kernel's cell (i, j).
-  ALWAYS_INLINE void fill_strip(const float* map, int64_t i, int64_t j) {
+  // Fills rows_ with what row i of the kernel meets.
+  ALWAYS_INLINE void split_rows(const float* map, int64_t i) const {
     const GemmConvolution::Params& p = sizes_.p;
-    const int64_t shift = j * p.dilate_width - p.pad_width;
+    const int64_t stride = p.stride_width, reach = sizes_.reach() / stride;
     // To the same cells of a later channel, which are prefetched. (Without: 3 x 3 layers of stride
     // 2 take 1.05 times as long.)
     const int64_t ahead = (sizes_.kernel_cells == 1 ? 4 : 1) * sizes_.cells();
-    // The outputs of a row whose cells lie on the map.
-    const int64_t inside = shift < 0 ? div_up(-shift, p.stride_width) : 0;
-    const int64_t outside = shift < sizes_.width ? div_up(sizes_.width - shift, p.stride_width) : 0;
-    int64_t y = first_ / sizes_.out_width, x = first_ % sizes_.out_width;
-    for (int64_t done = 0; done < count_; ++y, x = 0) {
-      const int64_t run_end = std::min(x + count_ - done, sizes_.out_width);
-      const int64_t row = y * p.stride_height - p.pad_height + i * p.dilate_height;
-      const bool is_on_map = row >= 0 && row < sizes_.height;
-      const int64_t begin = is_on_map ? std::clamp(inside, x, run_end) : run_end;
-      const int64_t end = std::clamp(outside, begin, run_end);
-      float* const to = strip_ + done - x;
-      std::fill(to + x, to + begin, 0.f);
-      const float* const from = map + row * sizes_.width + shift;
-      if (j == 0) {
-        constexpr int64_t kLine = 16;
-        for (int64_t cell = begin * p.stride_width; cell < end * p.stride_width; cell += kLine) {
-          __builtin_prefetch(from + ahead + cell);
+    float* phase_rows = rows_;
+    for (int64_t phase = 0; phase < sizes_.phases(); ++phase) {
+      const int64_t shift = phase - p.pad_width;
+      // The columns that lie on the map.
+      const int64_t inside = shift < 0 ? div_up(-shift, stride) : 0;
+      const int64_t outside = shift < sizes_.width ? div_up(sizes_.width - shift, stride) : 0;
+      float* to = phase_rows;
+      for_each_row([&](int64_t y, int64_t x, int64_t, int64_t count) INLINE_LAMBDA {
+        const int64_t row = y * p.stride_height - p.pad_height + i * p.dilate_height;
+        const bool is_on_map = row >= 0 && row < sizes_.height;
+        const float* const from = map + row * sizes_.width + shift;
+        const int64_t row_end = x + count + reach;
+        const int64_t begin = is_on_map ? std::clamp(inside, x, row_end) : row_end;
+        const int64_t end = std::clamp(outside, begin, row_end);
+        if (phase == 0) {
+          constexpr int64_t kLine = 16;
+          for (int64_t cell = begin * stride; cell < end * stride; cell += kLine) {
+            __builtin_prefetch(from + ahead + cell);
+          }
         }
-      }
-      copy_every<Simd>(p.stride_width, from, begin, end, to);
-      std::fill(to + end, to + run_end, 0.f);
-      done += run_end - x;
+        std::fill(to + x, to + begin, 0.f);
+        copy_every<Simd>(stride, from, begin, end, to);
+        std::fill(to + end, to + row_end, 0.f);
+        to += sizes_.pitch();
+      });
+      phase_rows += sizes_.phase_size(count_);
     }
+  }
+
+  // What column j of the kernel reads.
+  ALWAYS_INLINE void pack_column(int64_t j, float* b, int64_t b_step) const {
+    const int64_t column = j * sizes_.p.dilate_width, stride = sizes_.p.stride_width;
+    const float* from = rows_ + column % stride * sizes_.phase_size(count_) + column / stride;
+    if (sizes_.pitch() == sizes_.out_width) {
+      return copy_lanes(from + first_x_, 0, count_, b, b_step);
+    }
+    for_each_row([&](int64_t, int64_t x, int64_t lane, int64_t count) INLINE_LAMBDA {
+      copy_lanes(from + x, lane, count, b, b_step);
+      from += sizes_.pitch();
+    });
+  }
+
+  // Copies consecutive numbers into blocks, from a lane of the chunk on.
+  ALWAYS_INLINE static void copy_lanes(const float* from, int64_t lane, int64_t count, float* b,
+                                       int64_t b_step) {
+    float* to = b + lane / kBlockLanes * b_step;
+    if (const int64_t in_block = lane % kBlockLanes; in_block != 0) {
+      const int64_t fitting = std::min(kBlockLanes - in_block, count);
+      copy_run(from, fitting, to + in_block, Simd{});
+      to += b_step, from += fitting, count -= fitting;
+    }
+    for (; count >= kBlockLanes; count -= kBlockLanes, from += kBlockLanes, to += b_step) {
+      Lanes<float, Simd>::load(from).store(to);
+    }
+    copy_run(from, count, to, Simd{});
+  }
+
+  // The lanes behind the last output get zeros.
+  ALWAYS_INLINE void fill_last_block(float* b, int64_t b_step) const {
+    if (count_ % kBlockLanes == 0) return;
+    float* const block = b + count_ / kBlockLanes * b_step;
+    std::fill(block + count_ % kBlockLanes, block + kBlockLanes, 0.f);
   }
 
   const Sizes& sizes_;
   const float* const maps_;
   const int64_t first_, count_;
-  float strip_[kMaxOutputs];
+  const int64_t first_y_, first_x_;
+  float* const rows_;
 };
 
 struct Packing {
   const Sizes& sizes;
   const float* const data;
 
-  int64_t scratch(int64_t) const { return 0; }
+  int64_t scratch(int64_t outputs) const {
+    return sizes.is_pointwise() ? 0 : sizes.phases() * sizes.phase_size(outputs);
+  }
   void prepare(const OutputChunk&, float*) const {}
-  void pack(const OutputChunk& chunk, int64_t begin, int64_t end, const float*, float* b,
+  void pack(const OutputChunk& chunk, int64_t begin, int64_t end, float* rows, float* b,
             int64_t b_step) const {
     run_simd([&](auto simd) INLINE_LAMBDA {
-      OutputPacker<decltype(simd)>(sizes, maps(chunk), chunk.first, chunk.count)
-          .run(begin, end, b, b_step);
+      OutputPacker<decltype(simd)>(sizes, maps(chunk), chunk, rows).run(begin, end, b, b_step);
     });
   }
   // Where outputs share cells or skip some, this gains nothing.
