@@ -53,9 +53,9 @@ struct OutputChunk {
 // k is divided into parts of at most max_depth (or of `atomic`, if that is more), so that a panel
 // of weights stays in the first-level cache. The packed numbers of a task, at most max_floats, and
 // as many that the next task will read, stay in the second. With AVX-512 that has 1 MB or more,
-// with AVX2 often 512 KB, for which layers of GemmConvolution take up to 1.08 times as long with
-// the greater limits. (288 is 32 channels of a 3 x 3 kernel.) Samples of deformable convolutions
-// are not prefetched and come in larger units, so they keep these.
+// with AVX2 often 512 KB. (There the lesser limits and a prefetch for each tile, see gemm.cc,
+// together took .91 to 1 of a layer's time.) (288 is 32 channels of a 3 x 3 kernel.) Samples of
+// deformable convolutions are not prefetched and come in larger units, so they keep these.
 struct PartLimits {
   int64_t max_depth, max_floats;
 };

@@ -197,8 +197,7 @@ ALWAYS_INLINE void run_tile(const Gemm& gemm, int64_t row, int64_t block) {
   }
 }
 
-// Prefetches gemm.ahead, a few lines for each tile of registers. (With as many lines for a row of
-// tiles at once, layers took up to 1.06 times as long with AVX2.)
+// Prefetches gemm.ahead, a few lines for each tile of registers: many at once stall the product.
 class Prefetch {
  public:
   ALWAYS_INLINE Prefetch(const Ahead& ahead, int64_t tiles)
