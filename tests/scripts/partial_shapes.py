@@ -35,7 +35,8 @@ def of_ours(operator: gluon_roi.library.Declared, counted: bool, form: str) -> T
             shapes[declared.name] = {
                 "maps": (2, 8, 16, 24),
                 "rois": (3, operator.coordinates + (not counted)),
-                "like": (3, 2, 2, 2),
+                # An offset has two numbers for each bin, a mask one.
+                "like": (3, 1 if declared.name == "mask" else 2, 2, 2),
                 "counts": (2,),
             }[declared.role]
             inputs.append(read(declared.name, form))
