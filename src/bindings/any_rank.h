@@ -59,6 +59,7 @@ class AnyRankOperator final : public ForwardOnCpu, private AnyRank {
   std::vector<Tensor> infer(const Attributes& attributes,
                             const std::vector<Tensor>& inputs) const override {
     std::vector<ArraySizes> sizes;
+    sizes.reserve(inputs.size());
     for (const Tensor& input : inputs) sizes.push_back(sized(input).sizes);
     const ArraySizes found = infer(attributes, &sizes);
     Tensor output{nullptr, GLUON_ROI_FLOAT32, static_cast<int32_t>(found.size()), {}};
@@ -68,6 +69,7 @@ class AnyRankOperator final : public ForwardOnCpu, private AnyRank {
   void forward(const Attributes& attributes, const std::vector<Tensor>& inputs,
                const std::vector<Tensor>& outputs, const gluon_roi_device&) const override {
     std::vector<SizedArray> arrays;
+    arrays.reserve(inputs.size());
     for (const Tensor& input : inputs) arrays.push_back(sized(input));
     forward(attributes, arrays, sized(outputs[0]));
   }
