@@ -27,8 +27,8 @@ _AXES = range(5, 9)
 def use_copies(graph: InferenceGraph) -> int:
     """Replace Concat, transpose and repeat of float32 in MXNet's layout; return how many.
 
-    Only in networks, where shapes are inferred from those of all inputs: where the shapes of many
-    inputs of a library's operator are not known, MXNet writes past the end of a buffer.
+    Only in networks. Files may be loaded without the shapes of their inputs, and if the shapes of
+    many inputs of a library's operator are not known, MXNet writes past the end of a buffer.
     """
     is_of_network = set(graph.inputs()) <= set(graph.input_types)
     if graph.is_dynamic or not is_of_network:

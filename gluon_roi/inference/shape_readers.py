@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spares the products by 0 of which only the shape is read."""
+"""Lets operators that read only a shape read it from the map itself.
+
+GluonCV multiplies a map by 0 and gives the product to slice_like.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,7 @@ _SAME_SHAPE = ("_mul_scalar", "zeros_like")
 
 
 def read_shapes_of_maps(graph: InferenceGraph) -> int:
-    """Let operators that need a shape read a map itself, not a multiple of it; return how many.
-
-    GluonCV's detectors give slice_like a map times 0.
-    """
+    """Let operators that need a shape read a map itself, not a multiple of it; return how many."""
     known, uses = symbolic_shapes(graph), graph.uses()
     count = 0
     for number in graph.needed():

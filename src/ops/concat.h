@@ -5,7 +5,7 @@
 //
 // Reads num_args arrays, float32, whose sizes are equal along all axes but `dim`; a negative dim
 // counts from the last axis. Writes all of out: along dim, the numbers of the first array, then
-// those of the second, and so on.
+// the numbers of the second, and so on.
 //
 // It has no gradient: the backward pass fails. Exact and deterministic.
 //

@@ -31,7 +31,8 @@ struct Axis {
   int64_t size, from, to;
 };
 
-// The axes of the output without those of size 1. Axes that are neighbours in data, too, are one.
+// The axes of the output. Axes of size 1 are left out, and axes that are neighbours in data as well
+// are joined.
 std::vector<Axis> axes_of(const Transpose::Params& p, const ArraySizes& in) {
   std::vector<Axis> axes;
   for (int32_t i = 0; i < p.count; ++i) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concat, Transpose and Repeat: bytes, beside MXNet's, in networks, and refusals."""
+"""Concat, Transpose and Repeat give the bytes of MXNet's operators, alone and in networks."""
 
 from __future__ import annotations
 
