@@ -49,16 +49,26 @@ bool is_called_by_infer_shape_partial() {
   });
 }
 
-// An input during shape inference. The size is checked before dimensions are folded, so that their
-// product does not overflow and the error shows all of them.
-Tensor tensor_of(const char* op, const Input& input, const Shape& shape, bool with_empty_arrays) {
-  if (shape.empty()) return unknown_tensor();
+// The sizes that MXNet passes; -1 is an unknown size.
+std::vector<int64_t> sizes_of(const Shape& shape, bool with_empty_arrays) {
   std::vector<int64_t> sizes;
   sizes.reserve(shape.size());
   for (const unsigned int size : shape) {
     const bool unknown = size == kUnknown || (size == 0 && !with_empty_arrays);
     sizes.push_back(unknown ? -1 : static_cast<int64_t>(size));
   }
+  return sizes;
+}
+
+[[noreturn]] void fail_without_shape(const Operator& op, const char* input) {
+  fail(op.name(), input, " has no shape, expected one given or inferred");
+}
+
+// An input during shape inference. The size is checked before dimensions are folded, so that their
+// product does not overflow and the error shows all of them.
+Tensor tensor_of(const char* op, const Input& input, const Shape& shape, bool with_empty_arrays) {
+  if (shape.empty()) return unknown_tensor();
+  const std::vector<int64_t> sizes = sizes_of(shape, with_empty_arrays);
   if (folded_dimensions(sizes.size(), input.role) > 1) {
     check_elements(op, input.name, sizes.data(), sizes.size(), kMaxElementsInMXNet);
   }
@@ -117,19 +127,14 @@ void infer_any_rank(const Operator& op, const Attributes& attributes, Shapes* in
       std::any_of(in->begin(), in->end(), [](const Shape& shape) { return shape.empty(); }) &&
       is_called_by_infer_shape_partial();
   std::vector<ArraySizes> inputs;
+  inputs.reserve(in->size());
   for (const Shape& shape : *in) {
-    inputs.emplace_back();
-    for (const unsigned int size : shape) {
-      const bool unknown = size == kUnknown || (size == 0 && !with_empty_arrays);
-      inputs.back().push_back(unknown ? -1 : static_cast<int64_t>(size));
+    if (shape.empty()) {
+      if (!in_part || with_empty_arrays) fail_without_shape(op, op.declared().inputs[0].name);
+      (*out)[0].clear();
+      return;
     }
-    if (!shape.empty()) continue;
-    if (!in_part || with_empty_arrays) {
-      fail(op.name(), op.declared().inputs[0].name,
-           " has no shape, expected one given or inferred");
-    }
-    (*out)[0].clear();
-    return;
+    inputs.push_back(sizes_of(shape, with_empty_arrays));
   }
   const auto shape_of = [&](const ArraySizes& sizes) {
     Shape shape;
@@ -179,8 +184,7 @@ void infer(const Operator& op, const Attributes& attributes, Shapes* in, Shapes*
   // scalar.
   const bool has_no_rank = with_empty_arrays && outputs[0].ndim < 0;
   if (missing != inputs.end() && (!in_part || has_no_rank)) {
-    const char* const name = declared[static_cast<size_t>(missing - inputs.begin())].name;
-    fail(op.name(), name, " has no shape, expected one given or inferred");
+    fail_without_shape(op, declared[static_cast<size_t>(missing - inputs.begin())].name);
   }
   const bool is_map = (declared[0].role == Role::kMaps || declared[0].role == Role::kFloat32) &&
                       outputs[0].ndim == 4;
