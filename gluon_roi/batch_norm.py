@@ -51,8 +51,9 @@ def fold(
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(variance + epsilon)
         shift = (beta + (bias - mean) * scale).astype(weight.dtype)
-        scaled = (weight * scale.reshape(groups, 1, outputs, 1)).astype(weight.dtype)
-    largest = np.abs(scaled).max(axis=(1, 3), initial=0)
+        scaled = np.empty_like(weight)
+        np.multiply(weight, scale.reshape(groups, 1, outputs, 1), scaled, casting="same_kind")
+    largest = np.maximum(scaled.max(axis=(1, 3), initial=0), -scaled.min(axis=(1, 3), initial=0))
     accurate = (largest == 0) | (largest >= np.finfo(weight.dtype).tiny)
     if accurate.all() and np.isfinite(largest).all() and np.isfinite(shift).all():
         return scaled, shift

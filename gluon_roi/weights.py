@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the parameters of a network while it may be running.
+"""Reads the parameters of a network while it may be running, and makes new ones.
 
 MXNet's Deconvolution exchanges the first two axes of its weights in place while it runs (in float32
 on the CPU, where oneDNN computes it). For MXNet's engine it is a reader, and readers run at the
@@ -13,18 +13,59 @@ copies, so the engine runs it when no other operator has the array.
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from typing import Callable
+from typing import Any, Callable, Sequence
 
 import mxnet as mx
 import numpy as np
+from mxnet.base import _LIB, check_call
 
 from . import library
 
 
 def values_of(array: mx.nd.NDArray) -> np.ndarray:
-    """The values of a parameter."""
-    return (copy_weights(array) if _may_be_exchanged(array) else array).asnumpy()
+    """The values of a parameter, in memory of their own."""
+    return in_place(copy_weights(array)) if _may_be_exchanged(array) else array.asnumpy()
+
+
+class _Memory:
+    """The memory of an array of MXNet, as NumPy asks for it. NumPy's array keeps this object."""
+
+    def __init__(self, array: mx.nd.NDArray) -> None:
+        array.wait_to_read()
+        address = ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
+        self.array = array
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "shape": array.shape,
+            "typestr": np.dtype(array.dtype).str,
+            "data": (address.value, False),
+        }
+
+
+def in_place(array: mx.nd.NDArray) -> np.ndarray:
+    """The memory of an array on the CPU, not empty, that no operator writes."""
+    return np.asarray(_Memory(array))
+
+
+def new_weights(shape: Sequence[int]) -> np.ndarray:
+    """An array of float32 with any values, of which `array_of` makes one of MXNet without a copy.
+
+    Its memory is aligned to lines of the cache.
+    """
+    if 0 in shape:
+        return np.empty(shape, np.float32)
+    return in_place(mx.nd.empty(shape, mx.cpu()))
+
+
+def array_of(values: np.ndarray) -> mx.nd.NDArray:
+    """An array of MXNet in the memory of one that `new_weights` made, or with a copy of another."""
+    memory = values.base
+    if isinstance(memory, _Memory) and memory.array.shape == values.shape:
+        return memory.array
+    return mx.nd.array(values, dtype=values.dtype)
 
 
 def copy_weights(array: mx.nd.NDArray) -> mx.nd.NDArray:

@@ -14,7 +14,7 @@ import pytest
 from mxnet import gluon
 
 import gluon_roi
-from gluon_roi.weights import copy_weights, values_of
+from gluon_roi.weights import array_of, copy_weights, in_place, new_weights, values_of
 
 
 def deconvolution(side: int) -> gluon.nn.Conv2DTranspose:
@@ -148,6 +148,41 @@ def test_arrays_that_are_empty_or_sparse():
         assert values_of(empty).shape == copy_weights(empty).shape == (0, 1, 2, 2)
     sparse = mx.nd.array([[1, 2], [0, 0]]).tostype("row_sparse")
     assert values_of(sparse).tolist() == [[1, 2], [0, 0]]
+
+
+def test_values_have_memory_of_their_own():
+    array = mx.nd.ones((2, 3, 2, 2))
+    values = values_of(array)
+    values[:] = 2
+    assert (array.asnumpy() == 1).all()
+    array[:] = 3
+    del array
+    assert (values == 2).all()
+
+
+def test_new_weights_become_an_array_without_a_copy():
+    values = new_weights((2, 3, 16))
+    values[:] = np.arange(96).reshape(2, 3, 16)
+    array = array_of(values)
+    assert array.shape == (2, 3, 16) and array.asnumpy().tobytes() == values.tobytes()
+    address = in_place(array).ctypes.data
+    assert address == values.ctypes.data and address % 64 == 0
+    del array
+    assert values.sum() == 96 * 95 / 2
+
+
+@pytest.mark.parametrize("change", [lambda v: v[:1], lambda v: v.T, lambda v: v.reshape(-1)])
+def test_parts_of_new_weights_are_copied(change):
+    values = new_weights((2, 3))
+    values[:] = [[1, 2, 3], [4, 5, 6]]
+    array = array_of(change(values))
+    assert in_place(array).ctypes.data != values.ctypes.data
+    np.testing.assert_array_equal(array.asnumpy(), change(values))
+
+
+def test_new_weights_without_elements():
+    with mx.util.np_shape():
+        assert array_of(new_weights((0, 3, 16))).shape == (0, 3, 16)
 
 
 def test_a_parameter_with_a_gradient_is_read_while_autograd_records():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..weights import new_weights
+
 __all__ = ["DEPTHWISE", "OPERATOR", "error_bound", "pack_weights"]
 
 #: The operators' names in MXNet and in symbol files.
@@ -41,10 +43,14 @@ def pack_weights(weight: np.ndarray, num_group: int = 1) -> np.ndarray:
     """
     filters, depth = len(weight) // num_group, int(np.prod(weight.shape[1:]))
     panels = -(-filters // PANEL)
-    padded = np.zeros((num_group, panels * PANEL, depth), np.float32)
-    padded[:, :filters] = weight.reshape(num_group, filters, depth)
-    blocks = padded.reshape(num_group * panels, PANEL, depth)
-    return np.ascontiguousarray(blocks.transpose(0, 2, 1))
+    packed = new_weights((num_group * panels, depth, PANEL))
+    panel = packed.reshape(num_group, panels, depth, PANEL)
+    outputs = weight.reshape(num_group, filters, depth)
+    for number in range(panels):
+        part = outputs[:, number * PANEL : (number + 1) * PANEL]
+        panel[:, number, :, : part.shape[1]] = part.transpose(0, 2, 1)
+        panel[:, number, :, part.shape[1] :] = 0
+    return packed
 
 
 def error_bound(weight: np.ndarray) -> float:

@@ -53,7 +53,7 @@ def use_winograd(graph: InferenceGraph) -> int:
             **attributes,
             **epilogue.attributes,
         )
-        uses = graph.replace(epilogue.last, new, shapes, types)
+        graph.replace(epilogue.last, new, uses, shapes, types)
         count += 1
     return count
 
@@ -69,7 +69,7 @@ def _transformed(
     dilate = pair(graph, number, "dilate", 1)[0]
     if not winograd.pays(shape, len(weight), dilate):
         return None
-    if not np.isfinite(winograd.error_bound(weight)):
+    if not winograd.has_error_bound(weight):
         return None
     return winograd.transform_weights(weight), bias
 
