@@ -17,6 +17,7 @@ def compute_weights(graph: InferenceGraph) -> int:
     number of arrays.
     """
     made: dict[NodeEntry, NodeEntry] = {}
+    uses = graph.uses()
     for number in graph.needed():
         node = graph.nodes[number]
         if node["op"] not in FUSABLE_LAYERS:
@@ -28,5 +29,6 @@ def compute_weights(graph: InferenceGraph) -> int:
             value = graph.value(entry)
             if value is not None and value.dtype == np.float32:
                 made[entry] = graph.constant(f"{source['name']}_value", value)
-        node["inputs"][1:] = [made.get(entry, entry) for entry in node["inputs"][1:]]
+        data, *weights = node["inputs"]
+        graph.set_inputs(number, [data, *(made.get(entry, entry) for entry in weights)], uses)
     return len(made)

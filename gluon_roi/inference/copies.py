@@ -33,7 +33,7 @@ def use_copies(graph: InferenceGraph) -> int:
     is_of_network = set(graph.inputs()) <= set(graph.input_types)
     if graph.is_dynamic or not is_of_network:
         return 0
-    types, shapes = graph.types(), graph.shapes()
+    types, shapes, uses = graph.types(), graph.shapes(), graph.uses()
     onednns = maps_of_onednn(
         graph,
         {n for n in graph.needed() if graph.nodes[n]["op"] in ("Convolution", "Deconvolution")},
@@ -48,7 +48,8 @@ def use_copies(graph: InferenceGraph) -> int:
         if not onednns.isdisjoint(inputs) or math.prod(shapes.get(old, (SMALL,))) < SMALL:
             continue
         operator, attributes = copy
-        graph.replace(old, graph.node(operator, "", inputs, **attributes), types, shapes)
+        new = graph.node(operator, "", inputs, **attributes)
+        graph.replace(old, new, uses, types, shapes)
         count += 1
     return count
 

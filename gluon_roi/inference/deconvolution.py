@@ -80,7 +80,7 @@ def _replace(graph: InferenceGraph, reach: int) -> int:
             last = NodeEntry(use.node, 0)
             reader = graph.nodes[use.node]
             cells = graph.node(reader["op"], reader["name"], [cells], **reader.get("attrs", {}))
-        uses = graph.replace(last, graph.node(OPERATOR, "", [cells], block_size=side), shapes)
+        graph.replace(last, graph.node(OPERATOR, "", [cells], block_size=side), uses, shapes)
         count += 1
     return count
 

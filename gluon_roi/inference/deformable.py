@@ -36,7 +36,7 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
     for number in numbers:
         node = graph.nodes[number]
         samples = node["inputs"][0]
-        if types.get(NodeEntry(number, 0)) != np.float32 or len(uses[samples]) != 1:
+        if types.get(NodeEntry(number, 0)) != np.float32 or len(uses.get(samples, ())) != 1:
             continue
         layer = shared_layer(graph, number, layers)
         if layer is None:
@@ -53,7 +53,7 @@ def use_deformable_gemm(graph: InferenceGraph) -> int:
             **_sampling_attributes(graph, samples.node),
             **activation,
         )
-        uses = graph.replace(last, new, types)
+        graph.replace(last, new, uses, types)
         count += 1
     return count
 

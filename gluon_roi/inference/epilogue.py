@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..bridge.symbol_json import NodeEntry
-from .graph import OUTPUT, SUMS, InferenceGraph, Use
+from .graph import OUTPUT, SUMS, InferenceGraph, Use, Uses
 
 _ACTIVATIONS = ("Activation", "relu", "LeakyReLU", "clip")
 
@@ -19,9 +19,7 @@ class Epilogue(NamedTuple):
     attributes: dict[str, Any]  # of its node
 
 
-def find_epilogue(
-    graph: InferenceGraph, uses: dict[NodeEntry, list[Use]], layer: NodeEntry
-) -> Epilogue:
+def find_epilogue(graph: InferenceGraph, uses: Uses, layer: NodeEntry) -> Epilogue:
     """The activation behind a layer, and the sum with another map before or behind that."""
     last, residual = _add(graph, uses, layer)
     last, attributes = find_activation(graph, uses, last)
@@ -33,7 +31,7 @@ def find_epilogue(
 
 
 def find_activation(
-    graph: InferenceGraph, uses: dict[NodeEntry, list[Use]], entry: NodeEntry
+    graph: InferenceGraph, uses: Uses, entry: NodeEntry
 ) -> tuple[NodeEntry, dict[str, Any]]:
     """The activation that alone reads an output, and its attributes; or the output and none."""
     use = only_reader(graph, uses, entry, _ACTIVATIONS)
@@ -43,9 +41,7 @@ def find_activation(
     return NodeEntry(use.node, 0), attributes
 
 
-def _add(
-    graph: InferenceGraph, uses: dict[NodeEntry, list[Use]], entry: NodeEntry
-) -> tuple[NodeEntry, list[NodeEntry]]:
+def _add(graph: InferenceGraph, uses: Uses, entry: NodeEntry) -> tuple[NodeEntry, list[NodeEntry]]:
     """The sum that alone reads an output, and its other summand; or the output and nothing."""
     use = only_reader(graph, uses, entry, SUMS)
     inputs = [] if use is None else graph.nodes[use.node]["inputs"]
@@ -56,7 +52,7 @@ def _add(
 
 def only_reader(
     graph: InferenceGraph,
-    uses: dict[NodeEntry, list[Use]],
+    uses: Uses,
     entry: NodeEntry,
     operators: tuple[str, ...],
 ) -> Use | None:

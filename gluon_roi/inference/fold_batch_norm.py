@@ -33,7 +33,7 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
         layer = graph.nodes[source.node]
         if not graph.is_node(source, *FOLDABLE_LAYERS):
             continue
-        if len(uses[source]) != 1 or types.get(source) != np.float32:
+        if len(uses.get(source, ())) != 1 or types.get(source) != np.float32:
             continue
         if not _has_channels_first(graph, source.node):
             continue
@@ -49,9 +49,9 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
                 graph.constant(f"{node['name']}_folded_weight", weight),
                 graph.constant(f"{node['name']}_folded_bias", bias),
             )
-        layer["inputs"] = [layer["inputs"][0], *folded[key]]
+        graph.set_inputs(source.node, [layer["inputs"][0], *folded[key]], uses)
         layer["attrs"] = {**layer.get("attrs", {}), "no_bias": "False"}
-        uses = graph.replace(NodeEntry(number, 0), source)
+        graph.replace(NodeEntry(number, 0), source, uses)
         count += 1
     return count
 

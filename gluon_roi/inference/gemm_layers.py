@@ -53,7 +53,7 @@ def use_gemm(graph: InferenceGraph) -> int:
             **_attributes(graph, number, layer.operator),
             **epilogue.attributes,
         )
-        uses = graph.replace(epilogue.last, new, types)
+        graph.replace(epilogue.last, new, uses, types)
         count += 1
     return count
 

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import collections
 import warnings
 from ast import literal_eval
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -21,7 +20,7 @@ from ..bridge.symbol_json import (
     without_longs,
 )
 from ..files import sentence
-from ..weights import copy_weights, values_of
+from ..weights import array_of, copy_weights, in_place, values_of
 from .deterministic import is_deterministic
 from .memory import return_freed_memory
 
@@ -35,10 +34,14 @@ class Use(NamedTuple):
 
 #: Operators that add arrays of equal shapes and types.
 SUMS = ("elemwise_add", "add_n")
-#: If unread parameters have more elements, `replace` returns their memory to the system at once.
+#: If dropped parameters have more elements, their memory is returned to the system at once.
 _LARGE = 1 << 18
 #: In lists of uses: an output of the symbol.
 OUTPUT = Use(-1, 0)
+#: The nodes that read each output. No list is empty.
+Uses = Dict[NodeEntry, List[Use]]
+#: In place of the index of an output or input: a node that only has to run before another.
+_ORDER = -1
 
 
 class InferenceGraph(Nodes):
@@ -72,6 +75,7 @@ class InferenceGraph(Nodes):
         self.input_shapes = {name: tuple(shape) for name, shape in shapes.items()}
         self.input_types = dict(types)
         self._names = {node["name"] for node in self.nodes}
+        self._constants: set[str] = set()  # names of parameters that passes have made
 
     # ---- Attributes and uses --------------------------------------------------------------------
 
@@ -93,15 +97,22 @@ class InferenceGraph(Nodes):
         """Whether an output is the first of a node of one of these operators."""
         return entry.output == 0 and self.nodes[entry.node]["op"] in operators
 
-    def uses(self) -> dict[NodeEntry, list[Use]]:
+    def uses(self) -> Uses:
         """The nodes that read each output, and OUTPUT for outputs of the symbol."""
-        found: dict[NodeEntry, list[Use]] = collections.defaultdict(list)
+        found: Uses = {}
         for number in self.needed():
-            for position, entry in enumerate(self.nodes[number]["inputs"]):
-                found[entry].append(Use(number, position))
+            for entry, use in self._read_by(number):
+                found.setdefault(entry, []).append(use)
         for head in self.heads:
-            found[head].append(OUTPUT)
+            found.setdefault(head, []).append(OUTPUT)
         return found
+
+    def _read_by(self, number: int) -> list[tuple[NodeEntry, Use]]:
+        """What a node reads, and the nodes that have to run before it."""
+        node = self.nodes[number]
+        read = [(entry, Use(number, i)) for i, entry in enumerate(node["inputs"])]
+        before = [(NodeEntry(n, _ORDER), Use(number, _ORDER)) for n in node.get("control_deps", ())]
+        return read + before
 
     # ---- Values of parameters ----------------------------------------------------------------
 
@@ -113,7 +124,7 @@ class InferenceGraph(Nodes):
         """
         node = self.nodes[entry.node]
         if node["op"] == "null":
-            return values_of(self.parameters[node["name"]]) if self._has_value(node) else None
+            return self._value_of_parameter(node["name"]) if self._has_value(node) else None
         part = Nodes({"nodes": [dict(node) for node in self.nodes], "heads": [entry]})
         part.attributes = self.attributes
         for number in part.needed():
@@ -127,6 +138,11 @@ class InferenceGraph(Nodes):
         # Executor would fuse the graph first, and fails on some.
         call = mx.nd.CachedOp(mx.sym.Group([mx.sym.BlockGrad(symbol), mx.sym.var("unused")]))
         return call(*arrays, mx.nd.zeros(1))[0].asnumpy()
+
+    def _value_of_parameter(self, name: str) -> np.ndarray:
+        array = self.parameters[name]
+        is_own = name in self._constants and array.size > 0  # no other thread uses it
+        return in_place(array) if is_own else values_of(array)
 
     def _has_value(self, node: dict) -> bool:
         return node["name"] in self.parameters
@@ -187,7 +203,8 @@ class InferenceGraph(Nodes):
     def constant(self, name: str, value: np.ndarray) -> NodeEntry:
         """Add a parameter, and return its entry."""
         name = self._unused(name)
-        self.parameters[name] = mx.nd.array(value, dtype=value.dtype)
+        self.parameters[name] = array_of(value)
+        self._constants.add(name)
         entry = self.add("null", name)
         # MXNet's library API infers wrong shapes where the ranks of several inputs are unknown.
         self.nodes[entry.node]["attrs"] = {"__shape__": text(value.shape), "__dtype__": "0"}
@@ -202,28 +219,71 @@ class InferenceGraph(Nodes):
         return entry
 
     def replace(
-        self, old: NodeEntry, new: NodeEntry, *known: dict[NodeEntry, Any]
-    ) -> dict[NodeEntry, list[Use]]:
+        self, old: NodeEntry, new: NodeEntry, uses: Uses, *known: dict[NodeEntry, Any]
+    ) -> None:
         """Replace an output wherever it is read, rename the new node, and drop unread parameters.
 
         The new node gets the old node's name, so that outputs of the symbol keep their names, and
         its shape or type in each dict of `known`, so that a pass can replace what reads it, too.
-        Parameters that nothing reads any more may have hundreds of MB. Returns what `uses` does.
+        Parameters that nothing reads any more may have hundreds of MB. `uses` becomes what
+        `uses()` would return.
         """
+        readers = uses.pop(old, [])
+        if not readers:
+            return  # the same pass has replaced what read it
         for values in known:
             if old in values:
                 values[new] = values[old]
         self.nodes[new.node]["name"] = self.nodes[old.node]["name"]
-        self.redirect({old: new})
+        for reader in readers:
+            if reader != OUTPUT:
+                self.nodes[reader.node]["inputs"][reader.input] = new
         self.heads = [new if head == old else head for head in self.heads]
-        uses = self.uses()
-        names = {self.nodes[entry.node]["name"] for entry in uses}
-        unread = [self.parameters.pop(name) for name in self.parameters.keys() - names]
-        size = sum(array.size for array in unread)
-        del unread
+        self._add_uses(new, readers, uses)
+        self._drop_unread(old.node, uses)
+
+    def set_inputs(self, number: int, inputs: Sequence[NodeEntry], uses: Uses) -> None:
+        """Let a node read other outputs, and drop unread parameters; `uses` as in `replace`."""
+        before = self._read_by(number)
+        self.nodes[number]["inputs"] = list(inputs)
+        for entry, use in self._read_by(number):
+            self._add_uses(entry, [use], uses)
+        for entry, use in before:
+            _remove(use, entry, uses)
+        for entry, _ in before:
+            self._drop_unread(entry.node, uses)
+
+    def _add_uses(self, entry: NodeEntry, readers: list[Use], uses: Uses) -> None:
+        """Add readers of an output, and what its node reads if nothing has read this node yet."""
+        read, added = {entry.node for entry in uses}, [(entry, readers)]
+        while added:
+            entry, readers = added.pop()
+            uses.setdefault(entry, []).extend(readers)
+            if entry.node not in read:
+                read.add(entry.node)
+                added += [(source, [use]) for source, use in self._read_by(entry.node)]
+
+    def _drop_unread(self, number: int, uses: Uses) -> None:
+        """If nothing reads a node, drop it, and what only it reads; of parameters, the values."""
+        pending, dropped, size = [number], set(), 0
+        while pending:
+            number = pending.pop()
+            if number in dropped or number in {entry.node for entry in uses}:
+                continue
+            dropped.add(number)
+            node = self.nodes[number]
+            is_parameter = node["op"] == "null" and self._has_value(node)
+            # Several variables may have one name.
+            if is_parameter and node["name"] not in self._names_of(uses):
+                size += self.parameters.pop(node["name"]).size
+            for entry, use in self._read_by(number):
+                _remove(use, entry, uses)
+                pending.append(entry.node)
         if size > _LARGE:
             return_freed_memory()
-        return uses
+
+    def _names_of(self, uses: Uses) -> set[str]:
+        return {self.nodes[entry.node]["name"] for entry in uses}
 
     def _unused(self, name: str) -> str:
         """The name, or with a number behind it if a node has it."""
@@ -242,6 +302,12 @@ class InferenceGraph(Nodes):
         return {
             name: self.parameters[name] for name in symbol.list_inputs() if name in self.parameters
         }
+
+
+def _remove(use: Use, entry: NodeEntry, uses: Uses) -> None:
+    uses[entry].remove(use)
+    if not uses[entry]:
+        del uses[entry]
 
 
 def _warn_of(what: str, consequence: str, error: mx.MXNetError) -> None:

@@ -19,7 +19,7 @@ def use_max_pooling(graph: InferenceGraph) -> int:
 
     In the layouts of oneDNN, MXNet's own Pooling is fast.
     """
-    types = graph.types()
+    types, uses = graph.types(), graph.uses()
     onednns = maps_of_onednn(
         graph,
         {n for n in graph.needed() if graph.nodes[n]["op"] in ("Convolution", "Deconvolution")},
@@ -40,7 +40,7 @@ def use_max_pooling(graph: InferenceGraph) -> int:
             pad=pair(graph, number, "pad", 0),
             pooling_convention=graph.attribute(number, "pooling_convention", "valid"),
         )
-        graph.replace(NodeEntry(number, 0), new, types)
+        graph.replace(NodeEntry(number, 0), new, uses, types)
         count += 1
     return count
 

@@ -23,7 +23,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
     convolutions that were joined.
     """
     groups: dict[tuple, list[int]] = collections.defaultdict(list)
-    types = graph.types()
+    types, uses = graph.types(), graph.uses()
     for number in graph.needed():
         if not is_plain_convolution(graph, number):
             continue
@@ -62,7 +62,7 @@ def join_narrow_convolutions(graph: InferenceGraph) -> int:
             part = graph.node(
                 "slice_axis", f"{name}_part", [joined], axis=1, begin=begin, end=begin + size
             )
-            graph.replace(NodeEntry(number, 0), part)
+            graph.replace(NodeEntry(number, 0), part, uses)
             begin += size
         count += len(members)
     return count

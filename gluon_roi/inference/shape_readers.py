@@ -27,10 +27,10 @@ def read_shapes_of_maps(graph: InferenceGraph) -> int:
         like: NodeEntry = node["inputs"][1]
         # Only where the multiple is not needed otherwise, because the map may have to be laid out
         # for each operator that reads it.
-        if not graph.is_node(like, *_SAME_SHAPE) or len(uses[like]) > 1:
+        if not graph.is_node(like, *_SAME_SHAPE) or len(uses.get(like, ())) > 1:
             continue
         (source,) = graph.nodes[like.node]["inputs"]
         if source in known and known[source].is_float32:
-            node["inputs"][1] = source
+            graph.set_inputs(number, [node["inputs"][0], source, *node["inputs"][2:]], uses)
             count += 1
     return count

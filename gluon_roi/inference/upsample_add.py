@@ -21,13 +21,13 @@ def join_upsampling_and_sum(graph: InferenceGraph) -> int:
             continue
         for high, cut in (node["inputs"], node["inputs"][::-1]):
             low = _upsampled(graph, cut, high)
-            if low is None or len(uses[cut]) != 1:
+            if low is None or len(uses.get(cut, ())) != 1:
                 continue
             # Both have one type, because the sum does not convert them.
             if not any(entry in known and known[entry].is_float32 for entry in (low, high)):
                 continue
             new = graph.node(OPERATOR, "", [low, high])
-            graph.replace(NodeEntry(number, 0), new, known)
+            graph.replace(NodeEntry(number, 0), new, uses, known)
             count += 1
             break
     return count

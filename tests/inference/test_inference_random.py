@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -107,6 +108,31 @@ def test_more_random_networks(any_size, block):
     test_random_networks(any_size, block)
 
 
+def test_uses_are_those_of_the_changed_graph(any_size, monkeypatch):
+    counts: collections.Counter = collections.Counter()
+
+    def checked(change, graph, one, other, uses, *known):
+        change(graph, one, other, uses, *known)
+        counts[change.__name__] += 1
+        found, expected = (
+            {entry: sorted(readers) for entry, readers in one.items()}
+            for one in (uses, graph.uses())
+        )
+        assert found == expected
+        assert graph.parameters.keys() <= {graph.nodes[entry.node]["name"] for entry in uses}
+
+    for change in (InferenceGraph.replace, InferenceGraph.set_inputs):
+        monkeypatch.setattr(
+            InferenceGraph,
+            change.__name__,
+            lambda *changed, change=change: checked(change, *changed),
+        )
+    for seed in range(100):
+        network = random_network(seed)
+        convert.convert(network.symbol, network.params, network.inputs)
+    assert min(counts["replace"], counts["set_inputs"]) > 100
+
+
 @pytest.mark.parametrize(
     "begin, end",
     [(0, 200), *[pytest.param(n, n + 600, marks=pytest.mark.night) for n in range(200, 5000, 600)]],
@@ -128,11 +154,16 @@ def test_random_networks_with_loops(begin, end):
 # ---- Planted faults: each is found in the networks of every push ---------------------------------
 
 
+class _OneReader(list):
+    def __len__(self) -> int:
+        return min(super().__len__(), 1)
+
+
 def _forgotten_users(monkeypatch):
     """A pass takes the first node that reads an output for the only one."""
     uses = InferenceGraph.uses
     monkeypatch.setattr(
-        InferenceGraph, "uses", lambda graph: {k: v[:1] for k, v in uses(graph).items()}
+        InferenceGraph, "uses", lambda graph: {k: _OneReader(v) for k, v in uses(graph).items()}
     )
 
 
