@@ -18,6 +18,7 @@ import weakref
 from typing import Any, Callable, Mapping, NamedTuple
 
 import mxnet as mx
+import numpy as np
 from mxnet import gluon
 
 from ..weights import values_of
@@ -39,15 +40,13 @@ class _Options(NamedTuple):
     static_shape: bool
 
 
-def use_converted(
-    network: gluon.HybridBlock, *inputs: Any, winograd: bool, flags: Mapping[str, Any]
-) -> dict[str, int]:
-    """Let calls of a network run its converted graph; return what the passes changed.
+def use_converted(network: gluon.HybridBlock, winograd: bool, flags: Mapping[str, Any]) -> None:
+    """Let calls of a network run its converted graph. The first call converts it.
 
     Parameters
     ----------
     network : mxnet.gluon.HybridBlock
-        Hybridized, and run once with `inputs`.
+        Hybridized.
     winograd : bool
         Whether to use Winograd's algorithm.
     flags : dict
@@ -56,13 +55,11 @@ def use_converted(
     static_alloc = bool(flags.get("static_alloc", True))
     static_shape = static_alloc and bool(flags.get("static_shape", True))
     restore_original(network)
-    # Free the maps and outputs of the last call. Gluon compiles the graph again if needed.
+    # Free the maps and outputs of an earlier call. Gluon compiles the graph again if needed.
     network._cached_op = None
     return_freed_memory()
-    calls = ConvertedCall(network, _Options(winograd, static_alloc, static_shape))
-    changes = calls.convert(*inputs)
-    network._call_cached_op = calls
-    return changes
+    options = _Options(winograd, static_alloc, static_shape)
+    network._call_cached_op = ConvertedCall(network, options)
 
 
 def check_has_graph(network: gluon.Block) -> None:
@@ -122,19 +119,16 @@ class ConvertedCall:
         outputs = graph.compiled(given, network._flags, hook)
         return gluon.block._regroup(outputs, network._out_format)
 
-    def convert(self, *args: Any) -> dict[str, int]:
-        """Convert the network's graph for the context and the types of these inputs."""
-        return self._converted_for(args)[1].changes
-
     def _converted_for(self, args: tuple) -> tuple[list[mx.nd.NDArray], _ConvertedGraph]:
         """The arrays of a call, and the graph that is converted for their context and types."""
-        if self._must_compare:
-            self._forget_changed_parameters()
         flat, structure = gluon.block._flatten(args, "input")
         given = [value for value in flat if value is not None]
         context = given[0].context
         check_context(context)
         network = self._network
+        if self._must_compare:
+            _finish_initialization(network, args)
+            self._forget_changed_parameters()
         if not network._cached_graph:
             self._converted = {}
             network._build_cache(*args)
@@ -166,13 +160,22 @@ class ConvertedCall:
             for array in _original(parameter, "list_data")() if parameter._data else ():
                 values = values_of(array)
                 digest.update(f"{name} {array.context} {values.dtype} {values.shape}".encode())
-                digest.update(values.tobytes())
+                digest.update(values.reshape(-1).view(np.uint8))
         if digest.digest() != self._digest:
             self._converted = {}  # another thread's conversion of the old values keeps the old one
             self._digest = digest.digest()
 
     def parameters_may_have_changed(self) -> None:
         self._must_compare = True
+
+
+def _finish_initialization(network: gluon.HybridBlock, args: tuple) -> None:
+    """Initialize the parameters whose shapes depend on the inputs, as a first call does."""
+    deferred = [one for one in network.collect_params().values() if one._deferred_init]
+    if deferred:
+        network._deferred_infer_shape(*args)
+    for parameter in deferred:
+        parameter._finish_deferred_init()
 
 
 def _without_last_nones(form: list) -> list:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import os
@@ -101,7 +102,7 @@ def optimize(
         A symbol, the path of a symbol file, or the outermost network. A network is switched in
         place, and stays switched after later calls of ``hybridize()``.
     inputs : arrays
-        Inputs of the network. It is called once at the end, to inspect its graph, which also
+        Inputs of the network. It is called once at the end, switched and converted, which also
         finishes deferred initialization; its outputs are waited for. Not for symbols and files.
     bad_index : {'error', 'padding'}
     rois_only : bool
@@ -204,11 +205,12 @@ def optimize(
             if state.get("_active"):
                 kept = {k: v for k, v in state["_flags"] if k not in flags}
                 block._flags = list({**dict(block._flags), **kept}.items())
-        _wait_for(model(*inputs))
-        used = count_for("optimize", model)
         if inference:
-            use_converted(model, *inputs, winograd=winograd, flags=flags)
-        else:
+            use_converted(model, winograd, flags)
+        with mx.autograd.pause() if inference else contextlib.nullcontext():
+            _wait_for(model(*inputs))
+        used = count_for("optimize", model)
+        if not inference:
             _check_any(used, "network", options, graphs_of("optimize", model))
     except BaseException:
         for block, state in before:

@@ -203,17 +203,17 @@ def test_graphs_for_which_mxnet_is_wrong(make):
     assert not compiled._can_be_static(content)
 
 
-def test_an_operator_in_python_is_called_as_without_conversion():
-    CountCalls.calls.clear()
+def counted() -> gluon.SymbolBlock:
+    """A layer whose outputs are multiplied by the number of the call."""
     x = mx.sym.var("x")
-    counted = mx.sym.Custom(
-        mx.sym.Convolution(x, kernel=(1, 1), num_filter=16, name="layer"),
-        op_type="count_calls",
-        key="compiled",
-    )
-    block = gluon.SymbolBlock(counted, x)
+    layer = mx.sym.Convolution(x, kernel=(1, 1), num_filter=16, name="layer")
+    block = gluon.SymbolBlock(mx.sym.Custom(layer, op_type="count_calls", key="compiled"), x)
     block.initialize()
-    data = image()
+    return block
+
+
+def test_an_operator_in_python_is_called_as_without_conversion():
+    block, data = counted(), image()
     gluon_roi.optimize(block, data, inference=True)
     assert flags_of(block) == (False, False)
     weights = [block.collect_params()[f"layer_{name}"].data() for name in ("weight", "bias")]
@@ -221,6 +221,27 @@ def test_an_operator_in_python_is_called_as_without_conversion():
     CountCalls.calls.clear()
     for number in (1, 2, 3):
         np.testing.assert_allclose(block(data).asnumpy(), number * layer, **NEAR)
+
+
+def test_optimize_calls_the_network_once():
+    """Converted; deferred initialization is finished before, so the graph is converted once."""
+    block, data = counted(), image()
+    CountCalls.calls.clear()
+    gluon_roi.optimize(block, data, inference=True)
+    mx.nd.waitall()
+    assert CountCalls.calls == {"compiled": 1}
+    graph = graph_of(block)
+    block(data)
+    assert graph_of(block) is graph
+
+
+def test_optimize_while_autograd_records():
+    net, data = Body(lambda F, layer, x: layer(x)), image()
+    net.initialize()
+    expected = net(data)
+    with mx.autograd.record():
+        gluon_roi.optimize(net, data, inference=True)
+    assert_near([net(data)], [expected])
 
 
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
