@@ -23,13 +23,14 @@ from .memory import return_freed_memory
 from .narrow import join_narrow_convolutions
 from .progress import with_progress
 from .shape_readers import read_shapes_of_maps
+from .strided import take_strides_first
 from .sums import use_elementwise_sums
 from .upsample_add import join_upsampling_and_sum
 from .winograd_layers import use_winograd
 
 
 class Pass(NamedTuple):
-    """A rewrite of the graph, which returns the number of rewrites."""
+    """A change of the graph, which returns how much it changed."""
 
     change: Callable[[InferenceGraph], int]
     what: str  # what it counts, for messages
@@ -47,6 +48,7 @@ PASSES = (
     Pass(join_narrow_convolutions, "convolutions of one map joined"),
     Pass(use_deformable_gemm, "deformable convolutions without a map of samples"),
     Pass(use_gemm, "convolutions in MXNet's layout"),
+    Pass(take_strides_first, "strided 1 x 1 convolutions on the cells that they read"),
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),

@@ -102,8 +102,9 @@ def optimize(
         A symbol, the path of a symbol file, or the outermost network. A network is switched in
         place, and stays switched after later calls of ``hybridize()``.
     inputs : arrays
-        Inputs of the network. It is called once at the end, switched and converted, which also
-        finishes deferred initialization; its outputs are waited for. Not for symbols and files.
+        Inputs of the network. It is called once at the end, to trace its graph, switched and, with
+        `inference=True`, converted. This also finishes deferred initialization; its outputs are
+        waited for. Not for symbols and files.
     bad_index : {'error', 'padding'}
     rois_only : bool
         As in :func:`gluon_roi.replace_builtins`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass of the conversion for inference cannot rewrite stays, with the same results."""
+"""What a pass of the conversion for inference cannot convert stays, with the same results."""
 
 from __future__ import annotations
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes strided 1 x 1 convolutions of oneDNN on the cells that they read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bridge.symbol_json import NodeEntry
+from .graph import InferenceGraph
+from .layers import convolves_maps, pair
+from .layouts import maps_of_onednn
+
+
+def take_strides_first(graph: InferenceGraph) -> int:
+    """Replace strided 1 x 1 convolutions by those of stride 1 on every stride-th cell.
+
+    Returns the number of convolutions; those of one map share its cells. An average of one cell is
+    the cell, and oneDNN takes it in its own layout. (AVX2, Zen 3: 512 to 1024 maps, 75 x 100,
+    stride 2: 29 ms, 49 as one layer, because oneDNN has no kernel of its own for such maps of odd
+    height or width; others .92 to 1.0.)
+    """
+    types, uses = graph.types(), graph.uses()
+    convolutions = [number for number in graph.needed() if convolves_maps(graph, number)]
+    onednns = maps_of_onednn(graph, set(convolutions))
+    cells: dict[tuple, NodeEntry] = {}
+    count = 0
+    for number in convolutions:
+        data, *weights = graph.nodes[number]["inputs"]
+        stride = pair(graph, number, "stride", 1)
+        is_strided = stride != (1, 1) and graph.sizes(number, "kernel") == (1, 1)
+        if not is_strided or pair(graph, number, "pad", 0) != (0, 0):
+            continue
+        if data not in onednns or types.get(data) != np.float32:
+            continue
+        if (data, stride) not in cells:
+            cells[data, stride] = graph.node(
+                "Pooling",
+                f"{graph.nodes[number]['name']}_cells",
+                [data],
+                kernel=(1, 1),
+                stride=stride,
+                pool_type="avg",
+            )
+        graph.set_inputs(number, [cells[data, stride], *weights], uses)
+        attributes = graph.nodes[number]["attrs"]
+        graph.nodes[number]["attrs"] = {**attributes, "stride": "(1, 1)"}
+        count += 1
+    return count
