@@ -57,6 +57,7 @@ def _fused(
         # The fusion is that of operators. To infer shapes fails if those of inputs are not known.
         found = _prepared(symbol).optimize_for(_BACKEND, ctx=mx.cpu(), skip_infer=True)
     nodes = Nodes(symbol_content(found))
+    _remove_identities(nodes)
     _merge_variables(nodes)
     _restore_names(nodes, symbol)
     _restore_layers(nodes, parameters)
@@ -102,6 +103,20 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
             if are_layers == [False, True]:
                 node["inputs"].reverse()
     return mx.sym.load_json(symbol_text(nodes.content()))
+
+
+def _remove_identities(nodes: Nodes) -> None:
+    """Let what reads an identity behind a fused layer, such as those of `_prepared`, read the layer.
+
+    MXNet copies the map for it. Outputs of the graph stay.
+    """
+    for number in nodes.needed():
+        node, identity = nodes.nodes[number], NodeEntry(number, 0)
+        if node["op"] != "BlockGrad" or identity in nodes.heads:
+            continue
+        (source,) = node["inputs"]
+        if nodes.nodes[source.node]["op"].startswith(FUSED_PREFIX):
+            nodes.redirect({identity: source})
 
 
 def _merge_variables(nodes: Nodes) -> None:
