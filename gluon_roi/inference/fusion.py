@@ -106,9 +106,9 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 
 
 def _remove_identities(nodes: Nodes) -> None:
-    """Let what reads an identity behind a fused layer, such as those of `_prepared`, read the layer.
+    """Remove identities behind fused layers, such as those of `_prepared`: MXNet copies the map.
 
-    MXNet copies the map for it. Outputs of the graph stay.
+    Outputs of the graph stay.
     """
     for number in nodes.needed():
         node, identity = nodes.nodes[number], NodeEntry(number, 0)
