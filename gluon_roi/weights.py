@@ -26,11 +26,11 @@ from . import library
 
 def values_of(array: mx.nd.NDArray) -> np.ndarray:
     """The values of a parameter, in memory of their own."""
-    return in_place(copy_weights(array)) if _may_be_exchanged(array) else array.asnumpy()
+    return view_of(copy_weights(array)) if _may_be_exchanged(array) else array.asnumpy()
 
 
 class _Memory:
-    """The memory of an array of MXNet, as NumPy asks for it. NumPy's array keeps this object."""
+    """Lets NumPy use the memory of an array of MXNet, and keeps that array alive."""
 
     def __init__(self, array: mx.nd.NDArray) -> None:
         array.wait_to_read()
@@ -45,8 +45,11 @@ class _Memory:
         }
 
 
-def in_place(array: mx.nd.NDArray) -> np.ndarray:
-    """The memory of an array on the CPU, not empty, that no operator writes."""
+def view_of(array: mx.nd.NDArray) -> np.ndarray:
+    """A NumPy view of an array on the CPU that is not empty and that no operator writes.
+
+    Writes to the view change the array.
+    """
     return np.asarray(_Memory(array))
 
 
@@ -57,15 +60,15 @@ def new_weights(shape: Sequence[int]) -> np.ndarray:
     """
     if 0 in shape:
         return np.empty(shape, np.float32)
-    return in_place(mx.nd.empty(shape, mx.cpu()))
+    return view_of(mx.nd.empty(shape, mx.cpu()))
 
 
 def array_of(values: np.ndarray) -> mx.nd.NDArray:
-    """An array of MXNet in the memory of one that `new_weights` made, or with a copy of another."""
+    """An array of MXNet with these values, in the same memory if `new_weights` made it."""
     memory = values.base
     if isinstance(memory, _Memory) and memory.array.shape == values.shape:
         return memory.array
-    return mx.nd.array(values, dtype=values.dtype)
+    return mx.nd.array(values, mx.cpu(), dtype=values.dtype)
 
 
 def copy_weights(array: mx.nd.NDArray) -> mx.nd.NDArray:

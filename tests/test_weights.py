@@ -14,7 +14,7 @@ import pytest
 from mxnet import gluon
 
 import gluon_roi
-from gluon_roi.weights import array_of, copy_weights, in_place, new_weights, values_of
+from gluon_roi.weights import array_of, copy_weights, new_weights, values_of, view_of
 
 
 def deconvolution(side: int) -> gluon.nn.Conv2DTranspose:
@@ -165,7 +165,7 @@ def test_new_weights_become_an_array_without_a_copy():
     values[:] = np.arange(96).reshape(2, 3, 16)
     array = array_of(values)
     assert array.shape == (2, 3, 16) and array.asnumpy().tobytes() == values.tobytes()
-    address = in_place(array).ctypes.data
+    address = view_of(array).ctypes.data
     assert address == values.ctypes.data and address % 64 == 0
     del array
     assert values.sum() == 96 * 95 / 2
@@ -176,7 +176,7 @@ def test_parts_of_new_weights_are_copied(change):
     values = new_weights((2, 3))
     values[:] = [[1, 2, 3], [4, 5, 6]]
     array = array_of(change(values))
-    assert in_place(array).ctypes.data != values.ctypes.data
+    assert view_of(array).ctypes.data != values.ctypes.data
     np.testing.assert_array_equal(array.asnumpy(), change(values))
 
 

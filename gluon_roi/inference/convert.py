@@ -30,7 +30,7 @@ from .winograd_layers import use_winograd
 
 
 class Pass(NamedTuple):
-    """A change of the graph, which returns how much it changed."""
+    """A function that changes the graph, and returns how many places it changed."""
 
     change: Callable[[InferenceGraph], int]
     what: str  # what it counts, for messages
@@ -48,7 +48,7 @@ PASSES = (
     Pass(join_narrow_convolutions, "convolutions of one map joined"),
     Pass(use_deformable_gemm, "deformable convolutions without a map of samples"),
     Pass(use_gemm, "convolutions in MXNet's layout"),
-    Pass(take_strides_first, "strided 1 x 1 convolutions on the cells that they read"),
+    Pass(take_strides_first, "strided 1 x 1 convolutions whose cells are picked first"),
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),

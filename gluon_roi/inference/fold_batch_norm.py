@@ -40,7 +40,8 @@ def fold_batch_norms(graph: InferenceGraph) -> int:
         epsilon = float(graph.attribute(number, "eps", _EPSILON))
         fix_gamma = graph.flag(number, "fix_gamma", True)
         key = (layer["op"], *layer["inputs"][1:], *node["inputs"][1:], epsilon, fix_gamma)
-        if key not in folded:
+        # The folded weights of a layer may have been folded again, and dropped.
+        if key not in folded or not all(map(graph.has_value, folded[key])):
             parts = _folded(graph, number, source.node)
             if parts is None:
                 continue

@@ -20,7 +20,7 @@ from ..bridge.symbol_json import (
     without_longs,
 )
 from ..files import sentence
-from ..weights import array_of, copy_weights, in_place, values_of
+from ..weights import array_of, copy_weights, values_of, view_of
 from .deterministic import is_deterministic
 from .memory import return_freed_memory
 
@@ -40,7 +40,7 @@ _LARGE = 1 << 18
 OUTPUT = Use(-1, 0)
 #: The nodes that read each output. No list is empty.
 Uses = Dict[NodeEntry, List[Use]]
-#: In place of the index of an output or input: a node that only has to run before another.
+#: Stands for the index of an output or input where a node only has to run before another.
 _ORDER = -1
 
 
@@ -142,7 +142,7 @@ class InferenceGraph(Nodes):
     def _value_of_parameter(self, name: str) -> np.ndarray:
         array = self.parameters[name]
         is_own = name in self._constants and array.size > 0  # no other thread uses it
-        return in_place(array) if is_own else values_of(array)
+        return view_of(array) if is_own else values_of(array)
 
     def _has_value(self, node: dict) -> bool:
         return node["name"] in self.parameters
@@ -230,7 +230,7 @@ class InferenceGraph(Nodes):
         """
         readers = uses.pop(old, [])
         if not readers:
-            return  # the same pass has replaced what read it
+            return  # an earlier replacement of the same pass has removed all its readers
         for values in known:
             if old in values:
                 values[new] = values[old]
@@ -240,7 +240,7 @@ class InferenceGraph(Nodes):
                 self.nodes[reader.node]["inputs"][reader.input] = new
         self.heads = [new if head == old else head for head in self.heads]
         self._add_uses(new, readers, uses)
-        self._drop_unread(old.node, uses)
+        self._drop_unread([old.node], uses)
 
     def set_inputs(self, number: int, inputs: Sequence[NodeEntry], uses: Uses) -> None:
         """Let a node read other outputs, and drop unread parameters; `uses` as in `replace`."""
@@ -250,22 +250,24 @@ class InferenceGraph(Nodes):
             self._add_uses(entry, [use], uses)
         for entry, use in before:
             _remove(use, entry, uses)
-        for entry, _ in before:
-            self._drop_unread(entry.node, uses)
+        self._drop_unread([entry.node for entry, _ in before], uses)
 
     def _add_uses(self, entry: NodeEntry, readers: list[Use], uses: Uses) -> None:
         """Add readers of an output, and what its node reads if nothing has read this node yet."""
-        read, added = {entry.node for entry in uses}, [(entry, readers)]
-        while added:
-            entry, readers = added.pop()
-            uses.setdefault(entry, []).extend(readers)
-            if entry.node not in read:
-                read.add(entry.node)
-                added += [(source, [use]) for source, use in self._read_by(entry.node)]
+        read, pending = {source.node for source in uses}, [(entry, readers)]
+        while pending:
+            added, added_readers = pending.pop()
+            uses.setdefault(added, []).extend(added_readers)
+            if added.node not in read:
+                read.add(added.node)
+                pending += [(source, [use]) for source, use in self._read_by(added.node)]
 
-    def _drop_unread(self, number: int, uses: Uses) -> None:
-        """If nothing reads a node, drop it, and what only it reads; of parameters, the values."""
-        pending, dropped, size = [number], set(), 0
+    def _drop_unread(self, numbers: Sequence[int], uses: Uses) -> None:
+        """Remove those of these nodes that nothing reads from `uses`, and what only they read.
+
+        The values of parameters among them are forgotten.
+        """
+        pending, dropped, size = list(numbers), set(), 0
         while pending:
             number = pending.pop()
             if number in dropped or number in {entry.node for entry in uses}:
@@ -273,7 +275,7 @@ class InferenceGraph(Nodes):
             dropped.add(number)
             node = self.nodes[number]
             is_parameter = node["op"] == "null" and self._has_value(node)
-            # Several variables may have one name.
+            # Several variables may have one name, of which another may still be read.
             if is_parameter and node["name"] not in self._names_of(uses):
                 size += self.parameters.pop(node["name"]).size
             for entry, use in self._read_by(number):
@@ -284,6 +286,10 @@ class InferenceGraph(Nodes):
 
     def _names_of(self, uses: Uses) -> set[str]:
         return {self.nodes[entry.node]["name"] for entry in uses}
+
+    def has_value(self, entry: NodeEntry) -> bool:
+        """Whether an output is a parameter with a value."""
+        return self.is_node(entry, "null") and self._has_value(self.nodes[entry.node])
 
     def _unused(self, name: str) -> str:
         """The name, or with a number behind it if a node has it."""

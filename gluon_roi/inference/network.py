@@ -21,6 +21,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
+from ..bridge.symbol_json import is_dynamic, symbol_content
 from ..weights import values_of
 from .compiled import CompiledGraphs
 from .convert import Converted, convert
@@ -126,13 +127,12 @@ class ConvertedCall:
         context = given[0].context
         check_context(context)
         network = self._network
-        if self._must_compare:
-            _finish_initialization(network, args)
-            self._forget_changed_parameters()
         if not network._cached_graph:
             self._converted = {}
-            network._build_cache(*args)
-            network._cached_op = None  # _build_cache compiled the graph before the conversion
+        if not network._cached_op_args:  # a SymbolBlock always has its graph
+            _trace(network, args)
+        if self._must_compare:
+            self._forget_changed_parameters()
         converted = self._converted  # another thread that finds new values replaces it
         expected = network._in_format
         if _without_last_nones(structure) != _without_last_nones(expected):
@@ -169,13 +169,24 @@ class ConvertedCall:
         self._must_compare = True
 
 
-def _finish_initialization(network: gluon.HybridBlock, args: tuple) -> None:
-    """Initialize the parameters whose shapes depend on the inputs, as a first call does."""
-    deferred = [one for one in network.collect_params().values() if one._deferred_init]
+def _trace(network: gluon.HybridBlock, args: tuple) -> None:
+    """What a first call does before it computes: make the graph, and initialize its parameters."""
+    network._build_cache(*args)
+    network._cached_op = None  # compiled by _build_cache, before the conversion
+    # MXNet 1.8 leaves the second part to the call.
+    parameters = [one for is_input, one in network._cached_op_args if not is_input]
+    deferred = [parameter for parameter in parameters if parameter._deferred_init]
     if deferred:
         network._deferred_infer_shape(*args)
     for parameter in deferred:
         parameter._finish_deferred_init()
+
+
+def _check_shapes(symbol: mx.sym.Symbol, values: Mapping[str, mx.nd.NDArray]) -> None:
+    """Raise MXNet's error if arrays do not fit, which names layers of the network's own graph."""
+    if not is_dynamic(symbol_content(symbol)):
+        # Symbol.infer_shape prints all arguments before it raises.
+        symbol._infer_shape_impl(False, **{n: values[n].shape for n in symbol.list_arguments()})
 
 
 def _without_last_nones(form: list) -> list:
@@ -196,9 +207,9 @@ class _ConvertedGraph:
             for name, parameter in network.collect_params().items()
             if name in set(symbol.list_inputs())
         }
-        converted: Converted = convert(
-            symbol, parameters, dict(zip(names, given)), options.winograd
-        )
+        inputs = dict(zip(names, given))
+        _check_shapes(symbol, {**parameters, **inputs})
+        converted: Converted = convert(symbol, parameters, inputs, options.winograd)
         self.changes = converted.changes
         self.compiled = CompiledGraphs(
             converted.symbol,

@@ -12,17 +12,17 @@ from .layouts import maps_of_onednn
 
 
 def take_strides_first(graph: InferenceGraph) -> int:
-    """Replace strided 1 x 1 convolutions by those of stride 1 on every stride-th cell.
+    """Replace strided 1 x 1 convolutions by convolutions of stride 1 on the cells that they read.
 
-    Returns the number of convolutions; those of one map share its cells. An average of one cell is
-    the cell, and oneDNN takes it in its own layout. (AVX2, Zen 3: 512 to 1024 maps, 75 x 100,
-    stride 2: 29 ms, 49 as one layer, because oneDNN has no kernel of its own for such maps of odd
-    height or width; others .92 to 1.0.)
+    Average pooling of 1 x 1 picks these cells, because the average of one cell is the cell; oneDNN
+    computes it in its own layout. (On AVX2, Zen 3, 512 to 1024 maps of 75 x 100 with stride 2 take
+    29 ms in place of 49: for maps of odd height or width oneDNN has no fast kernel. Other sizes
+    take .92 to 1.0 of the time.) Returns the number of convolutions.
     """
     types, uses = graph.types(), graph.uses()
     convolutions = [number for number in graph.needed() if convolves_maps(graph, number)]
     onednns = maps_of_onednn(graph, set(convolutions))
-    cells: dict[tuple, NodeEntry] = {}
+    cells: dict[tuple, NodeEntry] = {}  # layers of one map share them
     count = 0
     for number in convolutions:
         data, *weights = graph.nodes[number]["inputs"]

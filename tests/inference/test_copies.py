@@ -113,13 +113,16 @@ KINDS = pytest.mark.parametrize("kind", [Concat, Transpose, Repeat], ids=lambda 
 @pytest.mark.parametrize("first, second", [(0, 0), (0, 23), (23, 0)])
 @KINDS
 def test_output_that_shares_memory_with_an_input(kind, first, second):
-    attributes = {Concat: {"num_args": 1, "dim": 0}, Transpose: {"axes": (2, 1, 0)}}
-    given = attributes.get(kind, {"repeats": 1, "axis": 0})
+    attributes: dict[Any, dict[str, Any]] = {
+        Concat: {"num_args": 1, "dim": 0},
+        Transpose: {"axes": (2, 1, 0)},
+        Repeat: {"repeats": 1, "axis": 0},
+    }
     buffer = mx.nd.arange(47)
     data, out = (buffer[begin : begin + 24].reshape((2, 3, 4)) for begin in (first, second))
     shaped = out.reshape((4, 3, 2)) if kind is Transpose else out
     with pytest.raises(mx.MXNetError, match="output: expected memory of its own"):
-        function_for(kind.operator, data)(data, **given, out=shaped).wait_to_read()
+        function_for(kind.operator, data)(data, **attributes[kind], out=shaped).wait_to_read()
     assert (buffer == mx.nd.arange(47)).asnumpy().all()
 
 

@@ -15,6 +15,7 @@ from mxnet import gluon
 from test_inference import arrays, assert_near, batch, made
 
 import gluon_roi
+from gluon_roi.bridge.symbol_json import symbol_content
 from gluon_roi.inference import compiled, network
 
 NEAR: Any = {"rtol": 1e-4, "atol": 1e-4}
@@ -233,6 +234,44 @@ def test_optimize_calls_the_network_once():
     graph = graph_of(block)
     block(data)
     assert graph_of(block) is graph
+
+
+class UnusedLayer(gluon.HybridBlock):
+    """A network with a layer that no call reads, whose shapes stay unknown."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.layer = gluon.nn.Conv2D(16, 1, in_channels=4)
+            self.unused = gluon.nn.Dense(5)
+
+    def hybrid_forward(self, F, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("make", [counted, UnusedLayer, lambda: gluon.nn.Conv2D(16, 1)])
+@pytest.mark.parametrize("backend", [{}, {"backend": "MKLDNN"}], ids=str)
+@pytest.mark.filterwarnings("ignore:Parameter .* is not used:UserWarning")
+def test_export_of_a_network_that_only_optimize_has_called(make, backend, tmp_path):
+    """Its file has all its parameters, whose shapes the example gave."""
+    net = make()
+    net.initialize()
+    gluon_roi.optimize(net, image(), inference=True, **backend)
+    net.export(str(tmp_path / "net"))
+    names = {name.split("_")[-1] for name in mx.nd.load(str(tmp_path / "net-0000.params"))}
+    assert names == {"weight", "bias"}
+    operators = {node["op"] for node in symbol_content(net._cached_graph[1])["nodes"]}
+    assert ("_sg_mkldnn_conv" in operators) == bool(backend)
+
+
+def test_a_wrong_example_gets_mxnets_error_for_the_network_itself(recwarn):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Conv2D(32, 3, in_channels=3), gluon.nn.Conv2D(16, 3, in_channels=32))
+    net.initialize()
+    with pytest.raises(mx.MXNetError, match="conv.*Shape inconsistent"):
+        gluon_roi.optimize(net, image(1, 4, 9, 9), inference=True)
+    assert not [one for one in recwarn if "cannot infer" in str(one.message)]
+    gluon_roi.optimize(net, image(1, 3, 9, 9), inference=True)
 
 
 def test_optimize_while_autograd_records():

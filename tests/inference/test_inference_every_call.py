@@ -224,6 +224,59 @@ def test_no_operator_that_is_computed_in_advance_is_random():
     assert not any(is_deterministic({"op": op, "attrs": {"mode": "always"}}) for op in found)
 
 
+@pytest.mark.parametrize("layer", ["Convolution", "FullyConnected"])
+def test_weights_that_are_computed_from_a_bias(layer):
+    """One of the values that are computed in advance reads the other."""
+    bias = S.square(S.var("p"), name="bias")
+    kernel = (1, 1) if layer == "Convolution" else ()
+    factors = S.reshape(bias, shape=(5, 1, *kernel))
+    inputs = (DATA, S.broadcast_mul(S.var("w"), factors), bias)
+    symbol = (
+        S.Convolution(*inputs, kernel=kernel, num_filter=5)
+        if kernel
+        else S.FullyConnected(*inputs, num_hidden=5, flatten=False)
+    )
+    params = {"p": array(5), "w": array(5, 16, *kernel)}
+    data = array(2, 16, 6, 6) if kernel else array(2, 16)
+    made = convert.convert(symbol, params, {"data": data})
+    assert made.changes["weights computed in advance"] == (0 if kernel else 2)
+    expected, found = (
+        static_call(*network)(data=data)[0]
+        for network in ((symbol, params), (made.symbol, made.parameters))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_that_is_folded_twice_in_one_place():
+    """The weights that the first BatchNorm alone gives are dropped there, and needed elsewhere."""
+
+    def block(data: Any, name: str) -> Any:
+        return S.BatchNorm(
+            data,
+            *(S.var(f"{name}_{part}") for part in ("gamma", "beta", "mean", "var")),
+            fix_gamma=False,
+            use_global_stats=True,
+        )
+
+    def shared(data: Any) -> Any:
+        return S.Convolution(data, S.var("w"), no_bias=True, num_filter=24, kernel=(1, 1))
+
+    symbol = S.Group(
+        [block(block(shared(S.var("x")), "first"), "second"), block(shared(S.var("y")), "first")]
+    )
+    params = {name: array(24) + 2 for name in symbol.list_inputs() if name not in "wxy"}
+    params["w"] = array(24, 16, 1, 1)
+    inputs = {"x": array(1, 16, 6, 6), "y": array(1, 16, 5, 5)}
+    made = convert.convert(symbol, params, inputs)
+    assert made.changes["BatchNorm folded into weights"] == 3
+    expected, found = (
+        static_call(*network)(**inputs)
+        for network in ((symbol, params), (made.symbol, made.parameters))
+    )
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 # ---- Sums whose shapes are equal in the example alone --------------------------------------------
 
 

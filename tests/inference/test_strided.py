@@ -46,7 +46,7 @@ def converted(symbol: Any, *shape: int) -> tuple[Any, Any, int]:
     return (
         static_call(symbol, params),
         static_call(made.symbol, made.parameters),
-        made.changes["strided 1 x 1 convolutions on the cells that they read"],
+        made.changes["strided 1 x 1 convolutions whose cells are picked first"],
     )
 
 

@@ -217,7 +217,7 @@ def test_amplification():
 @pytest.mark.parametrize("number", [0, 1, 1e30, 1e34, 1e36, 1e37, 1e38, np.inf, np.nan])
 @pytest.mark.parametrize("shape", [(5, 3), (20, 40), (3, 0), (0, 3)], ids=str)
 def test_layers_without_a_bound(shape, number):
-    """Few weights are as large as `has_error_bound` takes all for at first."""
+    """`has_error_bound` first assumes that all weights are as large as the largest one."""
     for places in (slice(1), slice(None)):
         weight = numbers(0, *shape, 3, 3)
         weight.reshape(-1)[places] = -number
