@@ -130,7 +130,8 @@ class ConvertedCall:
         if not network._cached_graph:
             self._converted = {}
         if not network._cached_op_args:  # a SymbolBlock always has its graph
-            _trace(network, args)
+            network._build_cache(*args)  # finishes deferred initialization, too
+            network._cached_op = None  # _build_cache compiled the graph before the conversion
         if self._must_compare:
             self._forget_changed_parameters()
         converted = self._converted  # another thread that finds new values replaces it
@@ -167,19 +168,6 @@ class ConvertedCall:
 
     def parameters_may_have_changed(self) -> None:
         self._must_compare = True
-
-
-def _trace(network: gluon.HybridBlock, args: tuple) -> None:
-    """What a first call does before it computes: make the graph, and initialize its parameters."""
-    network._build_cache(*args)
-    network._cached_op = None  # compiled by _build_cache, before the conversion
-    # MXNet 1.8 leaves the second part to the call.
-    parameters = [one for is_input, one in network._cached_op_args if not is_input]
-    deferred = [parameter for parameter in parameters if parameter._deferred_init]
-    if deferred:
-        network._deferred_infer_shape(*args)
-    for parameter in deferred:
-        parameter._finish_deferred_init()
 
 
 def _check_shapes(symbol: mx.sym.Symbol, values: Mapping[str, mx.nd.NDArray]) -> None:
