@@ -13,7 +13,7 @@ import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layouts import maps_of_onednn
+from .layouts import maps_of_onednn, mxnets_layers
 
 #: The operators' names in MXNet and in symbol files (src/ops/concat.h, transpose.h, repeat.h).
 CONCAT, TRANSPOSE, REPEAT = (f"_gluon_roi_{name}" for name in ("Concat", "Transpose", "Repeat"))
@@ -34,10 +34,7 @@ def use_copies(graph: InferenceGraph) -> int:
     if graph.is_dynamic or not is_of_network:
         return 0
     types, shapes, uses = graph.types(), graph.shapes(), graph.uses()
-    onednns = maps_of_onednn(
-        graph,
-        {n for n in graph.needed() if graph.nodes[n]["op"] in ("Convolution", "Deconvolution")},
-    )
+    onednns = maps_of_onednn(graph, mxnets_layers(graph))
     count = 0
     for number in graph.needed():
         old = NodeEntry(number, 0)

@@ -106,9 +106,9 @@ def _prepared(symbol: mx.sym.Symbol) -> mx.sym.Symbol:
 
 
 def _remove_identities(nodes: Nodes) -> None:
-    """Remove identities behind fused layers, such as those of `_prepared`.
+    """Remove the identities behind fused layers, which `_prepared` adds.
 
-    MXNet copies a map for each. Those that are outputs of the graph stay.
+    MXNet copies a map for each identity. Identities that are outputs of the graph stay.
     """
     for number in nodes.needed():
         node, identity = nodes.nodes[number], NodeEntry(number, 0)

@@ -243,7 +243,7 @@ class InferenceGraph(Nodes):
         self._drop_unread([old.node], uses)
 
     def set_inputs(self, number: int, inputs: Sequence[NodeEntry], uses: Uses) -> None:
-        """Let a node read other outputs, and drop unread parameters; `uses` as in `replace`."""
+        """Let a node read other outputs, and drop unread parameters. `uses` changes as well."""
         before = self._read_by(number)
         self.nodes[number]["inputs"] = list(inputs)
         for entry, use in self._read_by(number):
@@ -263,9 +263,9 @@ class InferenceGraph(Nodes):
                 pending += [(source, [use]) for source, use in self._read_by(added.node)]
 
     def _drop_unread(self, numbers: Sequence[int], uses: Uses) -> None:
-        """Remove those of these nodes that nothing reads from `uses`, and what only they read.
+        """Remove each of these nodes from `uses` if nothing reads it, and what only it reads.
 
-        The values of parameters among them are forgotten.
+        Parameters that are removed lose their values.
         """
         pending, dropped, size = list(numbers), set(), 0
         while pending:

@@ -46,6 +46,12 @@ _LANES = 16
 _FEW_CHANNELS = 4
 
 
+def mxnets_layers(graph: InferenceGraph) -> set[int]:
+    """The convolutions that are still operators of MXNet, which oneDNN computes."""
+    layers = ("Convolution", "Deconvolution")
+    return {number for number in graph.needed() if graph.nodes[number]["op"] in layers}
+
+
 def maps_of_onednn(graph: InferenceGraph, layers: Collection[int]) -> set[NodeEntry]:
     """The maps that have a layout of oneDNN, if these nodes are layers of oneDNN."""
     found: set[NodeEntry] = set()

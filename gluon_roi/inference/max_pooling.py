@@ -8,7 +8,7 @@ import numpy as np
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
 from .layers import has_maps, pair
-from .layouts import maps_of_onednn
+from .layouts import maps_of_onednn, mxnets_layers
 
 #: The operator's name in MXNet and in symbol files (src/ops/max_pooling.h).
 OPERATOR = "_gluon_roi_MaxPooling"
@@ -20,10 +20,7 @@ def use_max_pooling(graph: InferenceGraph) -> int:
     In the layouts of oneDNN, MXNet's own Pooling is fast.
     """
     types, uses = graph.types(), graph.uses()
-    onednns = maps_of_onednn(
-        graph,
-        {n for n in graph.needed() if graph.nodes[n]["op"] in ("Convolution", "Deconvolution")},
-    )
+    onednns = maps_of_onednn(graph, mxnets_layers(graph))
     count = 0
     for number in graph.needed():
         data = graph.nodes[number]["inputs"][:1]

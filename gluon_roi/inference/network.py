@@ -2,7 +2,8 @@
 """Runs a network's converted graph. A call takes four steps:
 
 1. If parameters may have changed since the last call, their values are compared; if they have, all
-   converted graphs are forgotten (`ConvertedCall._forget_changed_parameters`).
+   converted graphs are forgotten (`ConvertedCall._forget_changed_parameters`). The first call
+   traces the network before.
 2. The graph that is converted for the context and the types of the inputs is looked up, or made
    from the network's own (`ConvertedCall._converted_for`).
 3. For the shapes of the inputs, a compiled graph that no other call uses is taken, or made

@@ -19,19 +19,19 @@ def take_strides_first(graph: InferenceGraph) -> int:
     29 ms in place of 49: for maps of odd height or width oneDNN has no fast kernel. Other sizes
     take .92 to 1.0 of the time.) Returns the number of convolutions.
     """
-    types, uses = graph.types(), graph.uses()
     convolutions = [number for number in graph.needed() if convolves_maps(graph, number)]
+    strided = [number for number in convolutions if _skips_cells(graph, number)]
+    if not strided:
+        return 0
+    types, uses = graph.types(), graph.uses()
     onednns = maps_of_onednn(graph, set(convolutions))
     cells: dict[tuple, NodeEntry] = {}  # layers of one map share them
     count = 0
-    for number in convolutions:
+    for number in strided:
         data, *weights = graph.nodes[number]["inputs"]
-        stride = pair(graph, number, "stride", 1)
-        is_strided = stride != (1, 1) and graph.sizes(number, "kernel") == (1, 1)
-        if not is_strided or pair(graph, number, "pad", 0) != (0, 0):
-            continue
         if data not in onednns or types.get(data) != np.float32:
             continue
+        stride = pair(graph, number, "stride", 1)
         if (data, stride) not in cells:
             cells[data, stride] = graph.node(
                 "Pooling",
@@ -46,3 +46,12 @@ def take_strides_first(graph: InferenceGraph) -> int:
         graph.nodes[number]["attrs"] = {**attributes, "stride": "(1, 1)"}
         count += 1
     return count
+
+
+def _skips_cells(graph: InferenceGraph, number: int) -> bool:
+    """Whether a convolution is 1 x 1 and strided, without a pad."""
+    return (
+        graph.sizes(number, "kernel") == (1, 1)
+        and pair(graph, number, "stride", 1) != (1, 1)
+        and pair(graph, number, "pad", 0) == (0, 0)
+    )

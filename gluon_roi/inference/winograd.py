@@ -138,10 +138,10 @@ def error_bound(weight: np.ndarray) -> float:
 
 
 def has_error_bound(weight: np.ndarray) -> bool:
-    """Whether `error_bound` is finite. Takes little time where no weight is close to overflow."""
+    """Whether `error_bound` is finite. This takes little time if no weight is close to overflow."""
     weight = _checked(weight)
     largest = max(float(weight.max(initial=0)), -float(weight.min(initial=0)))
-    # The terms of an output whose weights are all as large, with positive signs throughout.
+    # The terms of an output if all weights were as large as this one, and no terms cancelled.
     terms = np.abs(A).T @ (np.abs(G).sum(axis=1) * np.abs(B).sum(axis=0))
     if largest * weight.shape[1] * float(terms.max()) ** 2 < _LARGEST_FLOAT:
         return True

@@ -225,7 +225,7 @@ def test_an_operator_in_python_is_called_as_without_conversion():
 
 
 def test_optimize_calls_the_network_once():
-    """Converted; deferred initialization is finished before, so the graph is converted once."""
+    """The call is converted, and the graph is not converted again by the next one."""
     block, data = counted(), image()
     CountCalls.calls.clear()
     gluon_roi.optimize(block, data, inference=True)

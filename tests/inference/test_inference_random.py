@@ -155,6 +155,8 @@ def test_random_networks_with_loops(begin, end):
 
 
 class _OneReader(list):
+    """A list that has one element at most, by its length."""
+
     def __len__(self) -> int:
         return min(super().__len__(), 1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strided 1 x 1 convolutions in oneDNN's layout read cells that were taken first."""
+"""Strided 1 x 1 convolutions in oneDNN's layout read cells that a pooling layer picks."""
 
 from __future__ import annotations
 
