@@ -72,9 +72,8 @@ def error_bound(weight: np.ndarray) -> float:
     -----
     A term is rounded at most n times, once where each later term is added (Higham 2002, Accuracy
     and Stability of Numerical Algorithms, section 3.1). SSE2, which rounds products as well, has
-    the bound of one term more. It is the bound of any order of the same sum, MXNet's among them,
-    and 1/25 to 1/40 of that of Winograd's algorithm for trained weights. Errors that occur are far
-    smaller, because roundings cancel.
+    the bound of one term more. It is the bound of any order of the same sum, MXNet's among them.
+    Errors that occur are far smaller, because roundings cancel.
 
     Examples
     --------

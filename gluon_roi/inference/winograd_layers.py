@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ def use_winograd(graph: InferenceGraph) -> int:
     from the first application for which it pays: its transformed weights exist from then on.
     """
     shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
+    largest = _largest_maps(graph, shapes)
     transformed: dict[tuple[NodeEntry, ...], tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for number in graph.needed():
@@ -33,7 +35,7 @@ def use_winograd(graph: InferenceGraph) -> int:
         data, *weights = node["inputs"]
         layer = tuple(weights)
         if layer not in transformed:
-            parts = _transformed(graph, number, shapes.get(data))
+            parts = _transformed(graph, number, shapes.get(data), largest.get(layer))
             if parts is None:
                 continue
             transformed[layer] = (
@@ -58,8 +60,26 @@ def use_winograd(graph: InferenceGraph) -> int:
     return count
 
 
+def _largest_maps(
+    graph: InferenceGraph, shapes: dict[NodeEntry, tuple[int, ...]]
+) -> dict[tuple[NodeEntry, ...], tuple[int, ...]]:
+    """The largest of the maps that the convolutions with the same weights and bias read."""
+    largest: dict[tuple[NodeEntry, ...], tuple[int, ...]] = {}
+    for number in graph.needed():
+        if not _is_supported(graph, number):
+            continue
+        data, *layer = graph.nodes[number]["inputs"]
+        shape = shapes.get(data, (0,))
+        if math.prod(shape) > math.prod(largest.get(tuple(layer), (0,))):
+            largest[tuple(layer)] = shape
+    return largest
+
+
 def _transformed(
-    graph: InferenceGraph, number: int, shape: tuple[int, ...] | None
+    graph: InferenceGraph,
+    number: int,
+    shape: tuple[int, ...] | None,
+    largest: tuple[int, ...] | None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights and bias for Winograd's algorithm; None if it does not pay, or is not accurate."""
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
@@ -69,9 +89,10 @@ def _transformed(
     dilate = pair(graph, number, "dilate", 1)[0]
     if not winograd.pays(shape, len(weight), dilate):
         return None
-    if not winograd.has_error_bound(weight):
+    tile = winograd.tile_size(largest or shape, len(weight), dilate)
+    if not winograd.has_error_bound(weight, tile):
         return None
-    return winograd.transform_weights(weight), bias
+    return winograd.transform_weights(weight, tile), bias
 
 
 def _is_supported(graph: InferenceGraph, number: int) -> bool:

@@ -80,6 +80,9 @@ class Tile {
       });
     });
   }
+  ALWAYS_INLINE void add(const Tile& other) {
+    for_each_sum([&](int row, int i, Register* sum) INLINE_LAMBDA { *sum += other.sums_[row][i]; });
+  }
   ALWAYS_INLINE void activate(int32_t activation, float slope) {
     if (activation == kRelu) {
       for_each_sum([](int, int, Register* sum) INLINE_LAMBDA { relu(sum); });
@@ -183,7 +186,13 @@ ALWAYS_INLINE void run_tile(const Gemm& gemm, int64_t row, int64_t block) {
 
   Tile<Simd, rows, blocks> tile;
   if (gemm.continues) tile.load(out, row_step, block_step);
-  tile.multiply(a, b, gemm.b_step, gemm.depth);
+  tile.multiply(a, b, gemm.b_step, std::min(gemm.depth, gemm.chain));
+  for (int64_t k = gemm.chain; k < gemm.depth; k += gemm.chain) {
+    Tile<Simd, rows, blocks> chain;
+    chain.multiply(a + k * kPanelRows, b + k * kBlockLanes, gemm.b_step,
+                   std::min(gemm.depth - k, gemm.chain));
+    tile.add(chain);
+  }
   if (last != nullptr) {
     tile.add_row_bias(last->row_bias + row);
     if (residual != nullptr && !last->adds_last) tile.add(residual, row_step, block_step);

@@ -21,10 +21,9 @@ void WinogradConvolution::params(ParamVisitor* visit, Params* p) {
 
 namespace {
 
-constexpr int kPoints = 36;                  // products of a tile: 6 points along each axis
-constexpr int kOutputTile = 4;               // outputs of a tile along an axis
-constexpr int kInputTile = kOutputTile + 2;  // cells of the map that it reads
-constexpr const char* kWeightShape = "(36, ceil(num_filter / 16), channels, 16)";
+// The products of a tile: 6 points along each axis for 4 x 4 outputs, 8 for 6 x 6.
+constexpr int64_t kPointsOf4 = 6 * 6, kPointsOf6 = 8 * 8;
+constexpr const char* kWeightShape = "(36 or 64, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
 
@@ -32,9 +31,12 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
                                 int64_t max_elements) {
   check_num_filter(kName, p.num_filter);
   check_rank(kName, "data", in.data, 4, "4 dimensions (N, C, H, W)");
-  check_rank(kName, "weight", in.weight, 4, "4 dimensions (36, ceil(num_filter / 16), C, 16)");
+  check_rank(kName, "weight", in.weight, 4,
+             "4 dimensions (36 or 64, ceil(num_filter / 16), C, 16)");
   const int64_t channels = in.data.ndim >= 0 ? in.data.shape[1] : -1;
-  const int64_t sizes[] = {kPoints, div_up(p.num_filter, kBlockLanes), channels, kBlockLanes};
+  const int64_t points =
+      in.weight.ndim >= 0 && in.weight.shape[0] == kPointsOf6 ? kPointsOf6 : kPointsOf4;
+  const int64_t sizes[] = {points, div_up(p.num_filter, kBlockLanes), channels, kBlockLanes};
   for (int axis = 0; axis < 4; ++axis) {
     check_dimension(kName, "weight", in.weight, axis, sizes[axis], kWeightShape);
   }
@@ -51,16 +53,18 @@ constexpr int kPanel = kPanelRows;
 // How the maps are divided into tiles. A dilated convolution consists of undilated ones on dilate *
 // dilate phases of the map, each of every dilate-th cell; an undilated one has a single phase.
 struct Tiling {
+  int64_t outputs;  // of a tile along an axis
   int64_t height, width, dilate;
   int64_t rows, columns;  // of tiles in a phase; the last ones may have no cell
   int64_t tiles;          // in all images and phases
 
-  Tiling(const Tensor& data, int64_t dilation)
-      : height(data.shape[2]),
+  Tiling(int64_t outputs_of_tile, const Tensor& data, int64_t dilation)
+      : outputs(outputs_of_tile),
+        height(data.shape[2]),
         width(data.shape[3]),
         dilate(dilation),
-        rows(div_up(div_up(height, dilate), kOutputTile)),
-        columns(div_up(div_up(width, dilate), kOutputTile)),
+        rows(div_up(div_up(height, dilate), outputs)),
+        columns(div_up(div_up(width, dilate), outputs)),
         tiles(data.shape[0] * dilate * dilate * rows * columns) {}
 };
 
@@ -72,9 +76,9 @@ struct Tile {
 
   Tile() = default;
   ALWAYS_INLINE Tile(const Tiling& tiling, int64_t number) {
-    x = number % tiling.columns * kOutputTile;
+    x = number % tiling.columns * tiling.outputs;
     number /= tiling.columns;
-    y = number % tiling.rows * kOutputTile;
+    y = number % tiling.rows * tiling.outputs;
     number /= tiling.rows;
     phase_x = number % tiling.dilate;
     number /= tiling.dilate;
@@ -99,17 +103,13 @@ struct Panel {
   ALWAYS_INLINE Panel(const Tiling& tiling, int64_t first, int tiles) {
     for (int lane = 0; lane < tiles; lane += runs[count++].count) {
       const Tile tile(tiling, first + lane);
-      const int64_t left = tiling.columns - tile.x / kOutputTile;
+      const int64_t left = tiling.columns - tile.x / tiling.outputs;
       runs[count] = {tile, lane, static_cast<int>(std::min<int64_t>(tiles - lane, left))};
     }
   }
 };
 
 // ---- Transforms ---------------------------------------------------------------------------------
-
-// The interpolation points are 0, a, -a, b, -b and infinity. All constants are exact in float32.
-constexpr float kA = 5.f / 8, kB = 3.f / 2;
-constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
 
 // GCC warns that passing these types depends on the instruction set; all functions are inlined.
 #pragma GCC diagnostic push
@@ -130,38 +130,99 @@ ALWAYS_INLINE Register plus(const Register& sum, float factor, const Register& v
   return result;
 }
 
-// Six numbers of a map to six points: v = B' d.
-template <class Simd, class Register>
-ALWAYS_INLINE void transform_input(const Register (&d)[6], Register (&v)[6]) {
-  const Register even_a = plus<Simd>(d[4], -kB2, d[2]), odd_a = plus<Simd>(d[3], -kB2, d[1]);
-  const Register even_b = plus<Simd>(d[4], -kA2, d[2]), odd_b = plus<Simd>(d[3], -kA2, d[1]);
-  v[0] = plus<Simd>(plus<Simd>(d[4], -(kA2 + kB2), d[2]), kA2 * kB2, d[0]);
-  v[1] = plus<Simd>(even_a, kA, odd_a);
-  v[2] = plus<Simd>(even_a, -kA, odd_a);
-  v[3] = plus<Simd>(even_b, kB, odd_b);
-  v[4] = plus<Simd>(even_b, -kB, odd_b);
-  v[5] = plus<Simd>(plus<Simd>(d[5], -(kA2 + kB2), d[3]), kA2 * kB2, d[1]);
-}
+// A tile of 4 x 4 outputs. The interpolation points are 0, a, -a, b, -b and infinity. All constants
+// are exact in float32.
+struct F4 {
+  static constexpr int kOutputs = 4, kInputs = 6;
 
-// Six points to four outputs: y = A' m.
-template <class Simd, class Register>
-ALWAYS_INLINE void transform_output(const Register (&m)[6], Register (&y)[4]) {
-  const Register sum_a = m[1] + m[2], sum_b = m[3] + m[4];
-  const Register difference_a = m[1] - m[2], difference_b = m[3] - m[4];
-  y[0] = m[0] + sum_a + sum_b;
-  y[1] = plus<Simd>(difference_a * kA, kB, difference_b);
-  y[2] = plus<Simd>(sum_a * kA2, kB2, sum_b);
-  y[3] = plus<Simd>(plus<Simd>(m[5], kA3, difference_a), kB3, difference_b);
+  // Numbers of a map to points: v = B' d.
+  template <class Simd, class Register>
+  ALWAYS_INLINE static void transform_input(const Register (&d)[6], Register (&v)[6]) {
+    const Register even_a = plus<Simd>(d[4], -kB2, d[2]), odd_a = plus<Simd>(d[3], -kB2, d[1]);
+    const Register even_b = plus<Simd>(d[4], -kA2, d[2]), odd_b = plus<Simd>(d[3], -kA2, d[1]);
+    v[0] = plus<Simd>(plus<Simd>(d[4], -(kA2 + kB2), d[2]), kA2 * kB2, d[0]);
+    v[1] = plus<Simd>(even_a, kA, odd_a);
+    v[2] = plus<Simd>(even_a, -kA, odd_a);
+    v[3] = plus<Simd>(even_b, kB, odd_b);
+    v[4] = plus<Simd>(even_b, -kB, odd_b);
+    v[5] = plus<Simd>(plus<Simd>(d[5], -(kA2 + kB2), d[3]), kA2 * kB2, d[1]);
+  }
+  // Points to outputs: y = A' m.
+  template <class Simd, class Register>
+  ALWAYS_INLINE static void transform_output(const Register (&m)[6], Register (&y)[4]) {
+    const Register sum_a = m[1] + m[2], sum_b = m[3] + m[4];
+    const Register difference_a = m[1] - m[2], difference_b = m[3] - m[4];
+    y[0] = m[0] + sum_a + sum_b;
+    y[1] = plus<Simd>(difference_a * kA, kB, difference_b);
+    y[2] = plus<Simd>(sum_a * kA2, kB2, sum_b);
+    y[3] = plus<Simd>(plus<Simd>(m[5], kA3, difference_a), kB3, difference_b);
+  }
+
+ private:
+  static constexpr float kA = 5.f / 8, kB = 3.f / 2;
+  static constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
+};
+
+// A tile of 6 x 6 outputs, with the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
+struct F6 {
+  static constexpr int kOutputs = 6, kInputs = 8;
+
+  template <class Simd, class Register>
+  ALWAYS_INLINE static void transform_input(const Register (&d)[8], Register (&v)[8]) {
+    v[0] = plus<Simd>(plus<Simd>(d[6] - d[0], -5.25f, d[4]), 5.25f, d[2]);
+    add_and_subtract<Simd>(plus<Simd>(d[6] + d[2], -4.25f, d[4]),
+                           plus<Simd>(d[5] + d[1], -4.25f, d[3]), 1.f, &v[1], &v[2]);
+    add_and_subtract<Simd>(plus<Simd>(plus<Simd>(d[6], -1.25f, d[4]), .25f, d[2]),
+                           plus<Simd>(plus<Simd>(d[5], -1.25f, d[3]), .25f, d[1]), 2.f, &v[3],
+                           &v[4]);
+    add_and_subtract<Simd>(plus<Simd>(plus<Simd>(d[6], -5.f, d[4]), 4.f, d[2]),
+                           plus<Simd>(plus<Simd>(d[5], -5.f, d[3]), 4.f, d[1]), .5f, &v[5], &v[6]);
+    v[7] = plus<Simd>(plus<Simd>(d[7] - d[1], -5.25f, d[5]), 5.25f, d[3]);
+  }
+  template <class Simd, class Register>
+  ALWAYS_INLINE static void transform_output(const Register (&m)[8], Register (&y)[6]) {
+    const Register sum_1 = m[1] + m[2], difference_1 = m[1] - m[2];
+    const Register sum_2 = m[3] + m[4], difference_2 = m[3] - m[4];
+    const Register sum_half = m[5] + m[6], difference_half = m[5] - m[6];
+    y[0] = m[0] + sum_1 + (sum_2 + sum_half);
+    y[1] = plus<Simd>(plus<Simd>(difference_1, 2.f, difference_2), .5f, difference_half);
+    y[2] = plus<Simd>(plus<Simd>(sum_1, 4.f, sum_2), .25f, sum_half);
+    y[3] = plus<Simd>(plus<Simd>(difference_1, 8.f, difference_2), .125f, difference_half);
+    y[4] = plus<Simd>(plus<Simd>(sum_1, 16.f, sum_2), .0625f, sum_half);
+    y[5] =
+        plus<Simd>(m[7], 32.f, difference_2) + plus<Simd>(difference_1, .03125f, difference_half);
+  }
+
+ private:
+  // The points p and -p of a polynomial's even and odd terms.
+  template <class Simd, class Register>
+  ALWAYS_INLINE static void add_and_subtract(const Register& even, const Register& odd, float point,
+                                             Register* plus_point, Register* minus_point) {
+    *plus_point = plus<Simd>(even, point, odd);
+    *minus_point = plus<Simd>(even, -point, odd);
+  }
+};
+
+// to[j][i] = from[i][j] for i, j < 4, in each 16 bytes of the registers.
+template <int bytes, class Register>
+ALWAYS_INLINE void transpose(const Register (&from)[4], Register (&to)[4]) {
+  using Low = typename Exchange<float, bytes>::Low;
+  using High = typename Exchange<float, bytes>::High;
+  Register even[2], odd[2];
+  pick(from[0], from[2], &even[0], Low{});
+  pick(from[0], from[2], &even[1], High{});
+  pick(from[1], from[3], &odd[0], Low{});
+  pick(from[1], from[3], &odd[1], High{});
+  for (int i = 0; i < 2; ++i) {
+    pick(even[i], odd[i], &to[2 * i], Low{});
+    pick(even[i], odd[i], &to[2 * i + 1], High{});
+  }
 }
 
 // ---- Maps to points -----------------------------------------------------------------------------
 
-// The maximum number of cells in a row of a run, with four more tiles, because tiles are
-// de-interleaved four at a time.
-constexpr int kStrip = (kPanel + 4) * kOutputTile + 4;
-
 // Transforms the cells that a panel of tiles reads in one channel to points.
-template <class Simd>
+template <class F, class Simd>
 class PanelTransform {
  public:
   ALWAYS_INLINE PanelTransform(const Tiling& tiling, int64_t first, int tiles)
@@ -175,9 +236,9 @@ class PanelTransform {
       transform_rows(run, maps + run.tile.image * image_step);
       deinterleave(run);
     }
-    for (int row = 0; row < kInputTile; ++row) {
-      transform_columns<32>(row, 0, v + row * kInputTile * step, step);
-      transform_columns<16>(row, 8, v + row * kInputTile * step, step);
+    for (int row = 0; row < kInputs; ++row) {
+      transform_columns<32>(row, 0, v + row * kInputs * step, step);
+      transform_columns<16>(row, 8, v + row * kInputs * step, step);
     }
   }
 
@@ -187,18 +248,22 @@ class PanelTransform {
   // Tiles of a run in a plane; de-interleaving writes up to three more.
   static constexpr int kPlane = kPanel + 4;
   static constexpr int kAhead = 2;  // channels
+  static constexpr int kOutputs = F::kOutputs, kInputs = F::kInputs;
+  // The maximum number of cells in a row of a run, with four more tiles, because tiles are
+  // de-interleaved four at a time.
+  static constexpr int kStrip = (kPanel + 4) * kOutputs + 4;
 
   // strip_[row] = B' d along y, for the cells from one before the first tile to one after the last.
   ALWAYS_INLINE void transform_rows(const Panel::Run& run, const float* map) {
     const Tile& tile = run.tile;
     const int64_t begin = std::max<int64_t>(tile.x - 1, 0);
-    const int64_t end = std::min<int64_t>(tile.x + run.count * kOutputTile + 1, tile.width);
+    const int64_t end = std::min<int64_t>(tile.x + run.count * kOutputs + 1, tile.width);
     const int before = tile.x == 0 ? 1 : 0;
     const int count = static_cast<int>(std::max<int64_t>(end - begin, 0));
     const int64_t row_step = tiling_.dilate * tiling_.width;
-    const float* rows[kInputTile];
+    const float* rows[kInputs];
     const bool is_copied = tiling_.dilate > 1 || count < kWide / 4;
-    for (int i = 0; i < kInputTile; ++i) {
+    for (int i = 0; i < kInputs; ++i) {
       const int64_t y = tile.y - 1 + i;
       if (y < 0 || y >= tile.height) {
         rows[i] = zeros_;
@@ -222,49 +287,33 @@ class PanelTransform {
     for (int next = 0; next < count; next += kCount) {
       // The last register overlaps the previous one. In a copy it reads beyond the cells instead.
       const int x = is_copied ? next : std::min(next, count - kCount);
-      Register d[kInputTile], points[kInputTile];
-      for (int i = 0; i < kInputTile; ++i) load_register(rows[i] + x, &d[i]);
-      transform_input<Simd>(d, points);
-      for (int i = 0; i < kInputTile; ++i) store_register(strip_[i] + before + x, points[i]);
+      Register d[kInputs], points[kInputs];
+      for (int i = 0; i < kInputs; ++i) load_register(rows[i] + x, &d[i]);
+      F::template transform_input<Simd>(d, points);
+      for (int i = 0; i < kInputs; ++i) store_register(strip_[i] + before + x, points[i]);
     }
-    for (int i = 0; i < kInputTile; ++i) {
+    for (int i = 0; i < kInputs; ++i) {
       if (before) strip_[i][0] = 0;
-      for (int x = before + count; x < run.count * kOutputTile + 2; ++x) strip_[i][x] = 0;
+      for (int x = before + count; x < run.count * kOutputs + 2; ++x) strip_[i][x] = 0;
     }
   }
 
-  // planes_[row][j][lane] = column j of the tile's six columns.
+  // planes_[row][j][lane] = column j of the tile's columns.
   ALWAYS_INLINE void deinterleave(const Panel::Run& run) {
-    using Quad = typename Narrow<float>::Values;
-    using Low = Exchange<float, 16>::Low;
-    using High = Exchange<float, 16>::High;
-    for (int row = 0; row < kInputTile; ++row) {
+    for (int row = 0; row < kInputs; ++row) {
       for (int i = 0; i < run.count; i += 4) {
-        const float* const from = strip_[row] + i * kOutputTile;
-        float (*const to)[kPlane] = planes_[row];
-        const int lane = run.lane + i;
-        Quad tile[5];
-        for (int t = 0; t < 5; ++t) load_register(from + t * kOutputTile, &tile[t]);
-        Quad even, odd, column;
-        pick(tile[0], tile[2], &even, Low{});
-        pick(tile[1], tile[3], &odd, Low{});
-        pick(even, odd, &column, Low{});
-        store_register(to[0] + lane, column);
-        pick(even, odd, &column, High{});
-        store_register(to[1] + lane, column);
-        pick(tile[0], tile[2], &even, High{});
-        pick(tile[1], tile[3], &odd, High{});
-        pick(even, odd, &column, Low{});
-        store_register(to[2] + lane, column);
-        pick(even, odd, &column, High{});
-        store_register(to[3] + lane, column);
-        // Columns 4 and 5 of a tile are columns 0 and 1 of the next one.
-        pick(tile[1], tile[3], &even, Low{});
-        pick(tile[2], tile[4], &odd, Low{});
-        pick(even, odd, &column, Low{});
-        store_register(to[4] + lane, column);
-        pick(even, odd, &column, High{});
-        store_register(to[5] + lane, column);
+        // Four columns of four tiles; the last columns of a tile are the first of the next one.
+#pragma GCC unroll 2
+        for (int j = 0; j < kInputs; j += 4) {
+          typename Narrow<float>::Values tiles[4], columns[4];
+          for (int t = 0; t < 4; ++t) {
+            load_register(strip_[row] + (i + t) * kOutputs + j, &tiles[t]);
+          }
+          transpose<16>(tiles, columns);
+          for (int k = 0; k < std::min(4, kInputs - j); ++k) {
+            store_register(planes_[row][j + k] + run.lane + i, columns[k]);
+          }
+        }
       }
     }
   }
@@ -275,19 +324,19 @@ class PanelTransform {
     constexpr int kBytes = std::min(bytes, kWide);
     using Register = typename Floats<kBytes>::Register;
     for (int n = 0; n < bytes / kBytes; ++n, lane += Floats<kBytes>::kCount) {
-      Register d[kInputTile], points[kInputTile];
-      for (int i = 0; i < kInputTile; ++i) load_register(planes_[row][i] + lane, &d[i]);
-      transform_input<Simd>(d, points);
-      for (int i = 0; i < kInputTile; ++i) store_register(v + i * step + lane, points[i]);
+      Register d[kInputs], points[kInputs];
+      for (int i = 0; i < kInputs; ++i) load_register(planes_[row][i] + lane, &d[i]);
+      F::template transform_input<Simd>(d, points);
+      for (int i = 0; i < kInputs; ++i) store_register(v + i * step + lane, points[i]);
     }
   }
 
   const Tiling& tiling_;
   const Panel panel_;
   // Zeros, because lanes without a tile, and cells behind the last one, are computed as well.
-  float zeros_[kStrip] = {}, copy_[kInputTile][kStrip] = {};
-  float strip_[kInputTile][kStrip] = {};
-  float planes_[kInputTile][kInputTile][kPlane] = {};
+  float zeros_[kStrip] = {}, copy_[kInputs][kStrip] = {};
+  float strip_[kInputs][kStrip] = {};
+  float planes_[kInputs][kInputs][kPlane] = {};
 };
 
 // ---- Points to maps -----------------------------------------------------------------------------
@@ -301,36 +350,8 @@ struct Target {
   const Epilogue& last;  // but for the bias
 };
 
-// to[i * to_step + j] = columns[j][i], for four columns and all outputs i of a register.
-template <int bytes>
-ALWAYS_INLINE void store_outputs(const typename Floats<bytes>::Register (&columns)[4], float* to,
-                                 int64_t to_step) {
-  using Register = typename Floats<bytes>::Register;
-  using Low = typename Exchange<float, bytes>::Low;
-  using High = typename Exchange<float, bytes>::High;
-  using Quad = typename Narrow<float>::Values;
-  Register even[2], odd[2], outputs[4];
-  pick(columns[0], columns[2], &even[0], Low{});
-  pick(columns[0], columns[2], &even[1], High{});
-  pick(columns[1], columns[3], &odd[0], Low{});
-  pick(columns[1], columns[3], &odd[1], High{});
-  for (int i = 0; i < 2; ++i) {
-    pick(even[i], odd[i], &outputs[2 * i], Low{});
-    pick(even[i], odd[i], &outputs[2 * i + 1], High{});
-  }
-  // outputs[i]: the four columns of output i in the first 16 bytes, those of output i + 4 in the
-  // next.
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    Quad quads[bytes / 16];
-    memcpy(quads, &outputs[i], bytes);
-#pragma GCC unroll 2
-    for (int n = 0; n < bytes / 16; ++n) store_register(to + (4 * n + i) * to_step, quads[n]);
-  }
-}
-
 // Transforms the products of a panel of tiles and a block of outputs, and writes the outputs.
-template <class Simd>
+template <class F, class Simd>
 class PanelOutput {
  public:
   ALWAYS_INLINE PanelOutput(const Tiling& tiling, int64_t first, int tiles)
@@ -340,27 +361,33 @@ class PanelOutput {
   ALWAYS_INLINE void run(const float* m, int64_t step, const Target& target) {
     for (int i = 0; i < panel_.count; ++i) {
       const Panel::Run& run = panel_.runs[i];
-      const int rows =
-          static_cast<int>(std::min<int64_t>(kOutputTile, run.tile.height - run.tile.y));
+      const int rows = static_cast<int>(std::min<int64_t>(kOutputs, run.tile.height - run.tile.y));
       const int columns =
-          static_cast<int>(std::min<int64_t>(run.count * kOutputTile, run.tile.width - run.tile.x));
+          static_cast<int>(std::min<int64_t>(run.count * kOutputs, run.tile.width - run.tile.x));
       if (rows <= 0 || columns <= 0) continue;
       const Tile& tile = run.tile;
       const int64_t row_step = tiling_.dilate * tiling_.width;
-      const int64_t offset = tile.image * target.image_step + tile.phase_y * tiling_.width +
-                             tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
-      for (int t = 0; t < run.count; ++t) {
-        // A cache line of a row of each output.
-        if (t % kOutputTile < rows && t / kOutputTile * 16 < columns) {
-          prefetch_lanes(target.lanes,
-                         target.out + offset + t % kOutputTile * row_step + t / kOutputTile * 16,
-                         target.cells);
+      const int64_t in_image =
+          tile.phase_y * tiling_.width + tile.phase_x + tile.y * row_step + tile.x * tiling_.dilate;
+      for (int o = 0; o < target.lanes; o += kCount) {
+        const int lanes = std::min(kCount, target.lanes - o);
+        const int64_t offset = tile.image * target.image_step + in_image + o * target.cells;
+        constexpr int kLine = 16;
+        const int lines = rows * div_up(columns, kLine);
+        int line = 0;
+        for (int t = 0; t < run.count; ++t) {
+          for (; line < lines * (t + 1) / run.count; ++line) {
+            prefetch_lanes(lanes,
+                           target.out + offset + line % rows * row_step + line / rows * kLine,
+                           target.cells);
+          }
+          transform_tile(m + (run.lane + t) * kBlockLanes + o, step, target.bias + o, t);
         }
-        transform_tile(m + (run.lane + t) * kBlockLanes, step, target.bias, t);
-      }
-      for (int o = 0; o < target.lanes; ++o) {
-        for (int row = 0; row < rows; ++row) {
-          write_row(strip_[o][row], columns, offset + o * target.cells + row * row_step, target);
+        for (int lane = 0; lane < lanes; ++lane) {
+          for (int row = 0; row < rows; ++row) {
+            write_row(strip_[lane][row], columns, offset + lane * target.cells + row * row_step,
+                      target);
+          }
         }
       }
     }
@@ -370,26 +397,45 @@ class PanelOutput {
   static constexpr int kBytes = std::min(Simd::kRegisterBytes, 32);
   using Register = typename Floats<kBytes>::Register;
   static constexpr int kCount = Floats<kBytes>::kCount;
+  static constexpr int kOutputs = F::kOutputs, kInputs = F::kInputs;
+  // A row of a run; columns are written four at a time.
+  static constexpr int kStrip = round_up(kPanel * kOutputs, 4) + 4;
 
-  // strip_[o][row]: the four columns of a run's tile t.
+  // strip_[o][row]: the columns of a run's tile t.
   ALWAYS_INLINE void transform_tile(const float* m, int64_t step, const float* biases, int t) {
-    for (int o = 0; o < kBlockLanes; o += kCount) {
-      Register points[kOutputTile][kInputTile], bias;
-      for (int j = 0; j < kInputTile; ++j) {
-        Register column[kInputTile], y[kOutputTile];
-        for (int i = 0; i < kInputTile; ++i)
-          load_register(m + (i * kInputTile + j) * step + o, &column[i]);
-        transform_output<Simd>(column, y);
-        for (int i = 0; i < kOutputTile; ++i) points[i][j] = y[i];
+    Register points[kOutputs][kInputs], bias;
+    for (int j = 0; j < kInputs; ++j) {
+      Register column[kInputs], y[kOutputs];
+      for (int i = 0; i < kInputs; ++i) load_register(m + (i * kInputs + j) * step, &column[i]);
+      F::template transform_output<Simd>(column, y);
+      for (int i = 0; i < kOutputs; ++i) points[i][j] = y[i];
+    }
+    load_register(biases, &bias);
+    for (int i = 0; i < kOutputs; ++i) {
+      Register values[kOutputs];
+      F::template transform_output<Simd>(points[i], values);
+      for (Register& value : values) value += bias;
+      // What lies behind the tile's last column is written again with the next tile.
+      for (int j = 0; j < kOutputs; j += 4) {
+        Register four[4];
+        for (int k = 0; k < 4; ++k) four[k] = values[std::min(j + k, kOutputs - 1)];
+        store_columns(four, &strip_[0][i][t * kOutputs + j]);
       }
-      load_register(biases + o, &bias);
-      for (int i = 0; i < kOutputTile; ++i) {
-        Register values[kOutputTile];
-        transform_output<Simd>(points[i], values);
-        for (Register& value : values) value += bias;
-        store_outputs<kBytes>(values, &strip_[o][i][t * kOutputTile],
-                              sizeof(strip_[0]) / sizeof(float));
-      }
+    }
+  }
+
+  // Writes four columns of all outputs of a register.
+  ALWAYS_INLINE static void store_columns(const Register (&columns)[4], float* to) {
+    // outputs[i]: the columns of output i in the first 16 bytes, those of output i + 4 in the next.
+    Register outputs[4];
+    transpose<kBytes>(columns, outputs);
+    constexpr int64_t kStep = kOutputs * kStrip;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      typename Narrow<float>::Values quads[kBytes / 16];
+      memcpy(quads, &outputs[i], kBytes);
+#pragma GCC unroll 2
+      for (int n = 0; n < kBytes / 16; ++n) store_register(to + (4 * n + i) * kStep, quads[n]);
     }
   }
 
@@ -418,7 +464,7 @@ class PanelOutput {
 
   const Tiling& tiling_;
   const Panel panel_;
-  float strip_[kBlockLanes][kOutputTile][kPanel * kOutputTile];
+  float strip_[kCount][kOutputs][kStrip];
 };
 
 #pragma GCC diagnostic pop
@@ -427,6 +473,9 @@ class PanelOutput {
 
 // The channels of a task of the input transform.
 constexpr int64_t kTaskChannels = 16;
+// The products of a chain. The rounding of long chains is most of the error: with this, a layer of
+// 256 channels has half of it, in the same time.
+constexpr int64_t kMaxChain = 64;
 // The blocks of outputs of a product, a tile of registers with AVX-512.
 constexpr int64_t kTileBlocks = 2;
 
@@ -444,7 +493,7 @@ struct Plan {
   int64_t blocks;  // of outputs of a task
   int64_t parts;   // into which the panels of a chunk are divided, if there are many threads
 
-  Plan(const Tiling& tiling, int64_t channels, int64_t all_blocks) {
+  Plan(int64_t points, const Tiling& tiling, int64_t channels, int64_t all_blocks) {
     // The transformed maps of a chunk stay in the third-level cache, of which other programs use a
     // part, and the products of two blocks in the second-level cache. (When each step was completed
     // for all outputs, maps of 256 channels took 1.05 to 1.1 times as long.)
@@ -452,11 +501,11 @@ struct Plan {
     // Chunks of fewer tiles would read the weights too often. Then the maps are read from memory,
     // and a task computes all outputs, as far as the products do not need more than kMaxProducts.
     constexpr int64_t kMinTiles = 64, kTilesFromMemory = 132, kMaxProducts = 1 << 21;
-    const int64_t fitting = kMapFloats / (kPoints * std::max<int64_t>(channels, 1));
+    const int64_t fitting = kMapFloats / (points * std::max<int64_t>(channels, 1));
     const bool fits = fitting >= std::min(kMinTiles, tiling.tiles);
     const int64_t chunks = div_up(tiling.tiles, fits ? fitting : kTilesFromMemory);
     chunk = round_up(div_up(tiling.tiles, chunks), kPanel);
-    const int64_t most = fits ? kTileBlocks : kMaxProducts / (kPoints * chunk * kBlockLanes);
+    const int64_t most = fits ? kTileBlocks : kMaxProducts / (points * chunk * kBlockLanes);
     const int64_t groups = div_up(all_blocks, std::max(most, kTileBlocks));
     blocks = round_up(div_up(all_blocks, groups), kTileBlocks);
     const int64_t threads = max_threads();
@@ -465,10 +514,11 @@ struct Plan {
   }
 };
 
-}  // namespace
-
-void WinogradConvolution::forward(const Params& p, const View& in, const Tensor& out_tensor) {
-  const Tiling tiling(in.data, p.dilate);
+template <class F>
+void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::View& in,
+              const Tensor& out_tensor) {
+  constexpr int64_t kPoints = F::kInputs * F::kInputs;
+  const Tiling tiling(F::kOutputs, in.data, p.dilate);
   const int64_t channels = in.data.shape[1], filters = p.num_filter;
   const int64_t blocks = div_up(filters, kBlockLanes), cells = tiling.height * tiling.width;
   const float* const data = data_of<const float>(in.data);
@@ -477,7 +527,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
   const float* const residual = data_of<const float>(in.residual);  // null if it is absent
   float* const out = data_of<float>(out_tensor);
 
-  const Plan plan(tiling, channels, blocks);
+  const Plan plan(kPoints, tiling, channels, blocks);
   const int64_t v_step = point_step(plan.chunk * channels);
   float* const v = scratch<float>(kPoints * v_step);
 
@@ -489,7 +539,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
       const int64_t c_end = std::min(c_begin + kTaskChannels, channels);
       const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
       run_simd([&](auto simd) INLINE_LAMBDA {
-        PanelTransform<decltype(simd)> transform(tiling, first + panel * kPanel, count);
+        PanelTransform<F, decltype(simd)> transform(tiling, first + panel * kPanel, count);
         for (int64_t c = c_begin; c < c_end; ++c) {
           transform.run(data + c * cells, channels * cells, v + (panel * channels + c) * kPanel,
                         v_step);
@@ -514,6 +564,7 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
           gemm.rows = count;
           gemm.lanes = tile_blocks * kBlockLanes;
           gemm.depth = channels;
+          gemm.chain = kMaxChain;
           gemm.a = v + point * v_step + panel * channels * kPanel;
           gemm.a_step = channels * kPanel;
           gemm.b = weight + (point * blocks + block) * channels * kBlockLanes;
@@ -539,13 +590,20 @@ void WinogradConvolution::forward(const Params& p, const View& in, const Tensor&
         run_simd([&](auto simd) INLINE_LAMBDA {
           for (int64_t tile = 0; tile < count; tile += kPanel) {
             const int panel_tiles = static_cast<int>(std::min<int64_t>(kPanel, count - tile));
-            PanelOutput<decltype(simd)>(tiling, first + first_tile + tile, panel_tiles)
+            PanelOutput<F, decltype(simd)>(tiling, first + first_tile + tile, panel_tiles)
                 .run(m + (block - begin) * m_block + tile * kBlockLanes, m_step, target);
           }
         });
       }
     });
   }
+}
+
+}  // namespace
+
+void WinogradConvolution::forward(const Params& p, const View& in, const Tensor& out) {
+  if (in.weight.shape[0] == kPointsOf6) return convolve<F6>(p, in, out);
+  convolve<F4>(p, in, out);
 }
 
 }  // namespace gluon_roi

@@ -157,16 +157,55 @@ Values pack(const Values& weight, int64_t groups) {
   return packed;
 }
 
+// The weights of WinogradConvolution for tiles of `tile` outputs along an axis: G w G', in blocks
+// of 16 filters.
+Values transform(const Values& weight, int64_t channels, int64_t tile) {
+  constexpr int64_t kBlock = 16;
+  const std::vector<double> points = tile == 4 ? std::vector<double>{0, .625, -.625, 1.5, -1.5}
+                                               : std::vector<double>{0, 1, -1, 2, -2, .5, -.5};
+  const int64_t side = tile + 2;
+  std::vector<double> g;  // (side, 3)
+  for (const double point : points) {
+    double differences = 1;
+    for (const double other : points) differences *= other == point ? 1 : point - other;
+    for (const double power : {1., point, point * point}) g.push_back(power / differences);
+  }
+  for (const double last : {0., 0., 1.}) g.push_back(last);
+  const int64_t blocks = (weight.shape[0] + kBlock - 1) / kBlock;
+  Values packed({side * side, blocks, channels, kBlock});
+  for (int64_t o = 0; o < weight.shape[0]; ++o) {
+    for (int64_t c = 0; c < channels; ++c) {
+      const float* const kernel = &weight.numbers[(o * channels + c) * 9];
+      for (int64_t point = 0; point < side * side; ++point) {
+        double sum = 0;
+        for (int64_t k = 0; k < 9; ++k) {
+          sum += g[point / side * 3 + k / 3] * g[point % side * 3 + k % 3] * kernel[k];
+        }
+        packed.numbers[((point * blocks + o / kBlock) * channels + c) * kBlock + o % kBlock] =
+            static_cast<float>(sum);
+      }
+    }
+  }
+  return packed;
+}
+
+// GemmConvolution, DepthwiseConvolution or WinogradConvolution.
 void check_convolution(Random* random) {
   Axis y(random), x(random);
+  const int64_t tile = random->chance(0.3) ? random->pick<int64_t>({4, 6}) : 0;  // of Winograd's
   if (random->chance(0.4)) {
     y.kernel = x.kernel = 1, y.pad = x.pad = 0;
     if (random->chance(0.7)) y.stride = x.stride = 1;
   }
+  if (tile > 0) {
+    y.kernel = x.kernel = 3, y.stride = x.stride = 1;
+    y.pad = x.pad = x.dilate = y.dilate;
+  }
   const int64_t images = random->integer(1, 3), cells = y.kernel * x.kernel;
-  const bool is_depthwise = random->chance(0.3);
-  int64_t groups = random->pick<int64_t>({1, 1, 1, 2, 5});
+  const bool is_depthwise = tile == 0 && random->chance(0.3);
+  int64_t groups = tile > 0 ? 1 : random->pick<int64_t>({1, 1, 1, 2, 5});
   int64_t channels = random->integer(1, 40) / groups + 1;  // of a group
+  if (tile > 0 && random->chance(0.2)) channels = random->pick<int64_t>({64, 65, 130});
   if (cells == 1 && random->chance(0.2)) channels = random->pick<int64_t>({511, 512, 513, 1030});
   int64_t filters = random->integer(1, 40);
   if (is_depthwise) groups = channels, channels = 1, filters = random->integer(1, 3);
@@ -180,16 +219,23 @@ void check_convolution(Random* random) {
   const Values weight(random, {filters, depth}), bias(random, {filters});
   const Values residual(random, {images, filters, height, width});
   Attributes attributes{{"num_filter", std::to_string(filters)},
-                        {"kernel", pair_of(y.kernel, x.kernel)},
-                        {"stride", pair_of(y.stride, x.stride)},
-                        {"pad", pair_of(y.pad, x.pad)},
-                        {"dilate", pair_of(y.dilate, x.dilate)},
                         {"act_type", act_type},
                         {"slope", "0.25"},
                         {"adds_last", adds_last ? "True" : "False"},
                         {"residual", has_residual ? "True" : "False"}};
-  if (!is_depthwise) attributes["num_group"] = std::to_string(groups);
-  const std::string name = is_depthwise ? "DepthwiseConvolution" : "GemmConvolution";
+  if (tile > 0) {
+    attributes["dilate"] = std::to_string(y.dilate);
+  } else {
+    attributes["kernel"] = pair_of(y.kernel, x.kernel);
+    attributes["stride"] = pair_of(y.stride, x.stride);
+    attributes["pad"] = pair_of(y.pad, x.pad);
+    attributes["dilate"] = pair_of(y.dilate, x.dilate);
+  }
+  const bool is_gemm = tile == 0 && !is_depthwise;
+  if (is_gemm) attributes["num_group"] = std::to_string(groups);
+  const std::string name = is_depthwise ? "DepthwiseConvolution"
+                           : is_gemm    ? "GemmConvolution"
+                                        : "WinogradConvolution";
   current = name + " of " + std::to_string(images) + " x " + std::to_string(groups * channels) +
             " maps of " + pair_of(y.size, x.size);
   for (const auto& [key, value] : attributes) current += ", " + key + " " + value;
@@ -201,15 +247,22 @@ void check_convolution(Random* random) {
     natural.shape = {filters, 1, y.kernel, x.kernel};
     inputs.push_back(natural.array(random));
   } else {
-    inputs.push_back(pack(weight, groups).array(random));
+    const Values packed = is_gemm ? pack(weight, groups) : transform(weight, channels, tile);
+    inputs.push_back(packed.array(random));
   }
   inputs.push_back(bias.array(random));
   if (has_residual) inputs.push_back(residual.array(random));
   const Array got = run(find(name), attributes, inputs, random);
 
+  double largest = 0;
+  for (const float number : data.numbers) largest = std::max<double>(largest, std::fabs(number));
   int64_t index = 0;
   for (int64_t n = 0; n < images; ++n) {
     for (int64_t o = 0; o < filters; ++o) {
+      double weights = 0;
+      for (int64_t k = 0; k < depth; ++k) weights += std::fabs(weight.numbers[o * depth + k]);
+      // Of any weights, see the operator's header; 0 for a direct convolution.
+      const double of_tiles = (tile == 4 ? 176 : tile == 6 ? 1566 : 0) * weights * largest;
       for (int64_t p = 0; p < height; ++p) {
         for (int64_t q = 0; q < width; ++q, ++index) {
           double sum = bias.numbers[o], terms = std::fabs(sum);
@@ -232,7 +285,7 @@ void check_convolution(Random* random) {
           sum = activate(act_type, sum);
           if (adds_last) sum += other;
           // One term more than the operator's bound, because SSE2 rounds products as well.
-          check(got, index, sum, static_cast<double>(depth + 4) * 0x1p-24 * terms);
+          check(got, index, sum, static_cast<double>(depth + 4) * 0x1p-24 * (terms + of_tiles));
         }
       }
     }

@@ -158,7 +158,7 @@ def _winograd() -> dict[str, str]:
     rng = np.random.RandomState(0)
     digests = {}
     for images, channels, outputs, height, width in [
-        (1, 40, 70, 37, 41),
+        (1, 140, 70, 37, 41),
         (9, 33, 48, 14, 14),
         (1, 64, 112, 90, 100),
         (2, 20, 17, 19, 25),
@@ -168,12 +168,16 @@ def _winograd() -> dict[str, str]:
                 shapes = [(images, channels, height, width), (outputs, channels, 3, 3), (outputs,)]
                 shapes += [(images, outputs, height, width)] if with_residual else []
                 data, weight, *more = (rng.randn(*shape) for shape in shapes)
-                inputs = map(mx.nd.array, (data, winograd.transform_weights(weight), *more))
-                out = winograd_convolution(
-                    *inputs, num_filter=outputs, dilate=dilate, act_type="relu"
-                )
-                key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
-                digests[key] = _digest(out)
+                for tile in (4, 6):
+                    transformed = winograd.transform_weights(weight, tile)
+                    out = winograd_convolution(
+                        *map(mx.nd.array, (data, transformed, *more)),
+                        num_filter=outputs,
+                        dilate=dilate,
+                        act_type="relu",
+                    )
+                    key = f"{data.shape} to {outputs}, dilate {dilate}, residual {with_residual}"
+                    digests[f"{key}, tile {tile}"] = _digest(out)
     return digests
 
 

@@ -34,9 +34,10 @@ def run(
     weight: np.ndarray,
     bias: np.ndarray | None = None,
     residual: np.ndarray | None = None,
+    tile: int = 4,
     **parameters: Any,
 ) -> np.ndarray:
-    arrays = [data, winograd.transform_weights(weight)]
+    arrays = [data, winograd.transform_weights(weight, tile)]
     arrays.append(np.zeros(len(weight)) if bias is None else bias)
     arrays += [] if residual is None else [residual]
     inputs = [mx.nd.array(array, dtype="float32", ctx=mx.cpu()) for array in arrays]
@@ -49,19 +50,19 @@ def units(got: np.ndarray, wanted: np.ndarray, data: np.ndarray, weight: np.ndar
     return np.abs(got - wanted).max() / (UNIT * size)
 
 
-def amplification(weight: np.ndarray) -> float:
+def amplification(weight: np.ndarray, tile: int = 4) -> float:
     """The largest sum of absolute terms of any output, over max|data| sum|weight|.
 
-    1 for a direct convolution, 25 to 40 for trained weights, at most 175.5 for any.
+    1 for a direct convolution. Tiles of 4 x 4: 25 to 40 for trained weights, at most 175.5 for any.
     """
-    steps = weight.shape[1] + 14
+    steps = weight.shape[1] + winograd.ALGORITHMS[tile].roundings  # of at most 64 channels
     sums = np.abs(weight.astype(np.float64)).sum(axis=(1, 2, 3))
-    bounds = (winograd.error_bound(one[None]) for one in weight)
+    bounds = (winograd.error_bound(one[None], tile) for one in weight)
     return max(bound / (UNIT * steps * one) if one else 0 for bound, one in zip(bounds, sums))
 
 
-def error() -> float:
+def error(tile: int) -> float:
     """The error of a layer, as `units` has it."""
     data, weight = layers.numbers(0, 3, 20, 30, 23), layers.numbers(1, 37, 20, 3, 3)
     wanted = direct(data, weight, np.zeros(37), None, 2)
-    return float(units(run(data, weight, dilate=2), wanted, data, weight))
+    return float(units(run(data, weight, tile=tile, dilate=2), wanted, data, weight))
