@@ -8,8 +8,9 @@ One thread, float32, bias inside, and for gluon_roi and ncnn ReLU as well. MXNet
 turns in one process, ncnn in another one, which is asked in each round; values are medians of
 processor time. MXNet's convolution is oneDNN's direct one. ncnn has its float16 and bfloat16
 switched off; its time includes converting maps to its layout and back, which a network does only
-at its ends. GFLOP/s count the operations of Winograd's products alone. "pays" is gluon_roi's
-choice of convolution for a layer.
+at its ends. GFLOP/s count the operations of Winograd's products alone. "4 x 4" has tiles of 4 x 4
+outputs, "6 x 6" of 6 x 6. "chosen" is the choice of a converted network: the tile that it uses, or
+"direct".
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +77,10 @@ LAYERS = (
 )
 
 
+#: Outputs of a tile along an axis.
+TILES = {4: "4 x 4", 6: "6 x 6"}
+
+
 def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
     import mxnet as mx
 
@@ -83,7 +89,7 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
 
     arrays = layer.arrays()
     data, weight, bias = map(mx.nd.array, arrays)
-    packed = mx.nd.array(winograd.transform_weights(arrays[1]))
+    packed = {tile: mx.nd.array(winograd.transform_weights(arrays[1], tile)) for tile in TILES}
     dilate = (layer.dilate, layer.dilate)
 
     def direct() -> Any:
@@ -91,12 +97,12 @@ def in_mxnet(layer: Layer) -> dict[str, Callable[[], Any]]:
             data, weight, bias, kernel=(3, 3), pad=dilate, dilate=dilate, num_filter=layer.filters
         )
 
-    def ours() -> Any:
+    def ours(tile: int) -> Any:
         return winograd_convolution(
-            data, packed, bias, num_filter=layer.filters, dilate=layer.dilate, act_type="relu"
+            data, packed[tile], bias, num_filter=layer.filters, dilate=layer.dilate, act_type="relu"
         )
 
-    return {"MXNet": direct, "gluon_roi": ours}
+    return {"MXNet": direct, **{name: partial(ours, tile) for tile, name in TILES.items()}}
 
 
 def in_ncnn(layer: Layer) -> Callable[[], Any]:
@@ -169,8 +175,9 @@ def measure(layer: Layer, ncnn: Ncnn | None, rounds: int) -> str:
     calls = in_mxnet(layer)
     waiting = {name: lambda call=call: call().wait_to_read() for name, call in calls.items()}
     outs = [call().asnumpy() for call in calls.values()]
-    difference = np.abs(np.maximum(outs[0], 0) - outs[1]).max() / np.abs(outs[0]).max()
-    count = max(1, int(0.1 / seconds(waiting["gluon_roi"], 1)))
+    exact = np.maximum(outs[0], 0)
+    differences = [np.abs(exact - out).max() / np.abs(outs[0]).max() for out in outs[1:]]
+    count = max(1, int(0.1 / seconds(waiting[TILES[4]], 1)))
     spent: dict[str, list[float]] = {name: [] for name in (*calls, "ncnn")}
     for _ in range(rounds):
         for name, call in waiting.items():
@@ -178,16 +185,19 @@ def measure(layer: Layer, ncnn: Ncnn | None, rounds: int) -> str:
         if ncnn is not None:
             spent["ncnn"].append(ncnn.seconds(layer, count))
     middle = {name: statistics.median(times) for name, times in spent.items() if times}
-    ours = middle["gluon_roi"]
     shape = (layer.images, layer.channels, layer.height, layer.width)
-    tiles = winograd.count_tiles(shape, layer.dilate)
-    rate = 2 * 36 * tiles * layer.channels * layer.filters / ours / 1e9
+    chosen = winograd.tile_size(shape, layer.filters, layer.dilate)
+    ours = middle[TILES[chosen]]
+    tiles = winograd.count_tiles(shape, layer.dilate, chosen)
+    rate = 2 * (chosen + 2) ** 2 * tiles * layer.channels * layer.filters / ours / 1e9
     cells = [layer.title, *(f"{middle[name] * 1e3:.1f}" for name in calls)]
     cells.append(f"{middle['ncnn'] * 1e3:.1f}" if "ncnn" in middle else "-")
+    pays = winograd.pays(shape, layer.filters, layer.dilate)
+    cells.append(TILES[chosen] if pays else "direct")
     cells.append(f"{ours / middle['MXNet']:.2f}")
     cells.append(f"{ours / middle['ncnn']:.2f}" if "ncnn" in middle else "-")
-    cells += [f"{rate:.0f}", "yes" if winograd.pays(shape, layer.filters, layer.dilate) else "no"]
-    return f"| {' | '.join(cells)} | {difference:.0e} |"
+    cells += [f"{rate:.0f}", *(f"{difference:.0e}" for difference in differences)]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -202,9 +212,15 @@ def main() -> None:
         return
     os.environ["OMP_NUM_THREADS"] = "1"
     ncnn = Ncnn(given.ncnn) if given.ncnn else None
-    titles = ("MXNet ms", "gluon_roi ms", "ncnn ms", "of MXNet", "of ncnn", "GFLOP/s", "pays")
-    print("| layer |", " | ".join(titles), "| difference |")
-    print("|---" * (len(titles) + 2) + "|")
+    titles = ["layer", "MXNet ms", *(f"{name} ms" for name in TILES.values()), "ncnn ms", "chosen"]
+    titles += [
+        "of MXNet",
+        "of ncnn",
+        "GFLOP/s",
+        *(f"{name}: difference" for name in TILES.values()),
+    ]
+    print("|", " | ".join(titles), "|")
+    print("|---" * len(titles) + "|")
     for layer in LAYERS:
         if re.search(given.only, layer.title):
             print(measure(layer, ncnn, given.rounds), flush=True)

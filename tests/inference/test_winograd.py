@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -454,6 +459,19 @@ def test_more_than_an_array_can_have():
     symbol = winograd_convolution(*map(mx.sym.var, ("data", "weight", "bias")), num_filter=16)
     with pytest.raises(mx.MXNetError, match="output has shape .*, expected at most 2147483647"):
         symbol.infer_shape(data=(1, 1, 30000, 30000), weight=(36, 1, 1, 16), bias=(16,))
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_lack_of_memory(threads):
+    """The error names operator and bytes; nothing stays behind that the next call meets."""
+    script = Path(__file__).parents[1] / "scripts/little_memory_for_inference.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, check=True, stdout=subprocess.PIPE
+    )
+    error, is_right = json.loads(done.stdout.splitlines()[-1])
+    assert re.match(r"WinogradConvolution: there is not enough memory for \d+ bytes more$", error)
+    assert is_right
 
 
 def test_only_graphs_have_it():
