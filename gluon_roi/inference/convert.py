@@ -86,7 +86,7 @@ def convert(
         Inputs of a call, or their shapes, as far as they are known. The converted symbol takes
         others too.
     winograd : bool
-        Whether to use Winograd's algorithm, whose weights take four times the memory.
+        Whether to use Winograd's algorithm, whose weights take 4 to 7 times the memory.
     """
     passes = [step for step in PASSES if winograd or step.change not in _OF_WINOGRAD]
     shapes = {name: getattr(value, "shape", value) for name, value in inputs.items()}

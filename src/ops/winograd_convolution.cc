@@ -163,7 +163,8 @@ struct F4 {
   static constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
 };
 
-// A tile of 6 x 6 outputs, with the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
+// A tile of 6 x 6 outputs, with the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity. The numbers of
+// a pair of points p and -p are a polynomial's even terms plus and minus p times its odd ones.
 struct F6 {
   static constexpr int kOutputs = 6, kInputs = 8;
 
@@ -194,7 +195,6 @@ struct F6 {
   }
 
  private:
-  // The points p and -p of a polynomial's even and odd terms.
   template <class Simd, class Register>
   ALWAYS_INLINE static void add_and_subtract(const Register& even, const Register& odd, float point,
                                              Register* plus_point, Register* minus_point) {
@@ -500,7 +500,7 @@ struct Plan {
     constexpr int64_t kMapFloats = 5 << 17;
     // Chunks of fewer tiles would read the weights too often. Then the maps are read from memory,
     // and a task computes all outputs, as far as the products do not need more than kMaxProducts.
-    constexpr int64_t kMinTiles = 64, kTilesFromMemory = 132, kMaxProducts = 1 << 21;
+    constexpr int64_t kMinTiles = 64, kTilesFromMemory = 264, kMaxProducts = 1 << 22;
     const int64_t fitting = kMapFloats / (points * std::max<int64_t>(channels, 1));
     const bool fits = fitting >= std::min(kMinTiles, tiling.tiles);
     const int64_t chunks = div_up(tiling.tiles, fits ? fitting : kTilesFromMemory);

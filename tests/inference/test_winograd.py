@@ -72,10 +72,14 @@ def test_values(size, dilate, tile):
 
 
 @both_tiles
-def test_several_chunks_of_tiles(tile):
-    """More tiles than are processed at a time: the memory of a chunk is used again."""
-    data, weight = numbers(0, 3, 64, 70, 90), numbers(1, 80, 64, 3, 3)
-    got, wanted = run(data, weight, tile=tile), direct(data, weight, np.zeros(80))
+@pytest.mark.parametrize("images, channels, outputs", [(3, 64, 80), (1, 300, 20)])
+def test_several_chunks_of_tiles(images, channels, outputs, tile):
+    """More tiles than are processed at a time: the memory of a chunk is used again.
+
+    Chunks of few channels are small, and those of many have at most 264 tiles.
+    """
+    data, weight = numbers(0, images, channels, 100, 101), numbers(1, outputs, channels, 3, 3)
+    got, wanted = run(data, weight, tile=tile), direct(data, weight, np.zeros(outputs))
     assert units(got, wanted, data, weight) < MOST[tile]
 
 
