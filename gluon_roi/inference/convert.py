@@ -21,12 +21,12 @@ from .graph import InferenceGraph
 from .max_pooling import use_max_pooling
 from .memory import return_freed_memory
 from .narrow import join_narrow_convolutions
+from .padded_outputs import pad_outputs
 from .progress import with_progress
 from .shape_readers import read_shapes_of_maps
 from .strided import take_strides_first
 from .sums import use_elementwise_sums
 from .upsample_add import join_upsampling_and_sum
-from .whole_blocks import fill_blocks_of_outputs
 from .winograd_layers import use_winograd
 
 
@@ -50,7 +50,7 @@ PASSES = (
     Pass(use_deformable_gemm, "deformable convolutions without a map of samples"),
     Pass(use_gemm, "convolutions in MXNet's layout"),
     Pass(take_strides_first, "strided 1 x 1 convolutions whose cells are picked first"),
-    Pass(fill_blocks_of_outputs, "convolutions with whole blocks of outputs"),
+    Pass(pad_outputs, "convolutions whose outputs are padded"),
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),

@@ -19,7 +19,7 @@ from .graph import SUMS, InferenceGraph
 _ANY_LAYOUT_TEXT = """
 Activation BatchNorm BlockGrad Concat Deconvolution Dropout LRN LeakyReLU Pooling _copy clip relu
 """
-_ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
+ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
 
 # Measured by python -m benchmarks.gemm on one core of an EPYC of Zen 4 with AVX-512, and the speeds
 # of AVX2 on one core of Zen 3. Only ratios of these numbers matter.
@@ -57,7 +57,7 @@ def maps_of_onednn(graph: InferenceGraph, layers: Collection[int]) -> set[NodeEn
     found: set[NodeEntry] = set()
     for number in graph.needed():
         node = graph.nodes[number]
-        passes_on = node["op"] in _ANY_LAYOUT and not found.isdisjoint(node["inputs"])
+        passes_on = node["op"] in ANY_LAYOUT and not found.isdisjoint(node["inputs"])
         if number in layers or passes_on:
             found.add(NodeEntry(number, 0))
     return found

@@ -30,12 +30,16 @@ __all__ = [
 OPERATOR = "_gluon_roi_WinogradConvolution"
 #: Outputs of a block of the weights.
 BLOCK = 16
-#: The products of a chain: a sum over more channels adds several chains.
+#: The products of a chain, kMaxChain of src/ops/winograd_convolution.cc: a sum over more channels
+#: adds several chains.
 CHAIN = 64
 
 
 class Algorithm(NamedTuple):
-    """A tile of T x T outputs: its matrices, float64, and where a term is rounded but in sums."""
+    """Matrices (float64) for a tile of T x T outputs, and the roundings of a term.
+
+    Those of the sum over channels are not counted.
+    """
 
     a: np.ndarray  # (T + 2, T)
     b: np.ndarray  # (T + 2, T + 2)
@@ -44,7 +48,7 @@ class Algorithm(NamedTuple):
 
 
 def _algorithm(points: Sequence[float], roundings: int) -> Algorithm:
-    """By interpolation of the polynomials of a tile at `points` and infinity."""
+    """The matrices of Cook and Toom's interpolation at `points` and infinity."""
     count = len(points)
     powers = np.vander(points, count - 1, increasing=True)
     differences = np.subtract.outer(points, points)
@@ -146,11 +150,12 @@ def error_bound(weight: np.ndarray, tile: int = 4) -> float:
     -----
     A term is rounded S = min(C, 64) + ceil(C / 64) - 1 times in the sum over channels, whose
     chains have 64 products, and at most R times elsewhere: 4 times in the transform of the map (6
-    in tiles of 6 x 6), once in that of the weights, 6 times in that of the outputs, and where
-    bias and residual are added (Higham 2002, Accuracy and Stability of Numerical Algorithms,
-    section 3.1; Barabasz et al. 2018, Error Analysis and Improving the Accuracy of Winograd
-    Convolution for Deep Neural Networks, arXiv:1803.10986). SSE2, which rounds products as well,
-    has up to twice the bound. Errors that occur are far smaller, because roundings cancel.
+    in tiles of 6 x 6), once in that of the weights, 6 times in that of the outputs, where bias and
+    residual are added, and where LeakyReLU multiplies (Higham 2002, Accuracy and Stability of
+    Numerical Algorithms, section 3.1; Barabasz et al. 2018, Error Analysis and Improving the
+    Accuracy of Winograd Convolution for Deep Neural Networks, arXiv:1803.10986). SSE2, which rounds
+    products as well, has up to twice the bound. Errors that occur are far smaller, because
+    roundings cancel.
 
     Examples
     --------
@@ -257,10 +262,11 @@ def tile_size(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> in
 
     Notes
     -----
-    It is 6 where this saves 7 % of the time by an estimate like that of `pays`, for smaller
-    differences (of 12 layers with AVX2): a channel of a tile is transformed in the time of 1100
-    multiplications and additions, of 6 x 6 in that of 2500. Small maps fill their tiles badly, and
-    weights take 64 numbers in place of 36.
+    It is 6 where this saves 7 % of the time by an estimate like that of `pays`. Its constants were
+    fitted to 12 layers on AVX2, each with both tiles: a channel of a tile is transformed in the
+    time of 1100 multiplications and additions, of 6 x 6 in that of 2500. (`pays` is more careful,
+    because it compares with another operator.) Small maps fill their tiles badly, and weights take
+    64 numbers in place of 36.
 
     Examples
     --------

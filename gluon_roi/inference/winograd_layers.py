@@ -25,7 +25,7 @@ def use_winograd(graph: InferenceGraph) -> int:
     from the first application for which it pays: its transformed weights exist from then on.
     """
     shapes, types, uses = graph.shapes(), graph.types(), graph.uses()
-    largest = _largest_maps(graph, shapes)
+    largest = _largest_applications(graph, shapes)
     transformed: dict[tuple[NodeEntry, ...], tuple[NodeEntry, NodeEntry]] = {}
     count = 0
     for number in graph.needed():
@@ -35,7 +35,7 @@ def use_winograd(graph: InferenceGraph) -> int:
         data, *weights = node["inputs"]
         layer = tuple(weights)
         if layer not in transformed:
-            parts = _transformed(graph, number, shapes.get(data), largest.get(layer))
+            parts = _transformed(graph, number, largest[layer], shapes)
             if parts is None:
                 continue
             transformed[layer] = (
@@ -60,36 +60,44 @@ def use_winograd(graph: InferenceGraph) -> int:
     return count
 
 
-def _largest_maps(
+def _largest_applications(
     graph: InferenceGraph, shapes: dict[NodeEntry, tuple[int, ...]]
-) -> dict[tuple[NodeEntry, ...], tuple[int, ...]]:
-    """The largest of the maps that the convolutions with the same weights and bias read."""
-    largest: dict[tuple[NodeEntry, ...], tuple[int, ...]] = {}
+) -> dict[tuple[NodeEntry, ...], int]:
+    """Of the convolutions with the same weights and bias, the one that reads the largest map."""
+    found: dict[tuple[NodeEntry, ...], int] = {}
+    sizes: dict[tuple[NodeEntry, ...], int] = {}
     for number in graph.needed():
         if not _is_supported(graph, number):
             continue
-        data, *layer = graph.nodes[number]["inputs"]
-        shape = shapes.get(data, (0,))
-        if math.prod(shape) > math.prod(largest.get(tuple(layer), (0,))):
-            largest[tuple(layer)] = shape
-    return largest
+        data, *weights = graph.nodes[number]["inputs"]
+        layer, size = tuple(weights), math.prod(shapes.get(data, (0,)))
+        if layer not in found or size > sizes[layer]:
+            found[layer], sizes[layer] = number, size
+    return found
 
 
 def _transformed(
     graph: InferenceGraph,
     number: int,
-    shape: tuple[int, ...] | None,
-    largest: tuple[int, ...] | None,
+    largest: int,
+    shapes: dict[NodeEntry, tuple[int, ...]],
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Weights and bias for Winograd's algorithm; None if it does not pay, or is not accurate."""
+    """Weights and bias for Winograd's algorithm; None if it does not pay, or is not accurate.
+
+    It has to pay for a node; the size of the tiles is that for the layer's largest application.
+    """
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
     if weight is None or bias is None or weight.dtype != np.float32:
         return None
-    shape = shape or (1, weight.shape[1], *USUAL_SIZE)
-    dilate = pair(graph, number, "dilate", 1)[0]
-    if not winograd.pays(shape, len(weight), dilate):
+
+    def sizes(node: int) -> tuple[tuple[int, ...], int, int]:
+        unknown = (1, weight.shape[1], *USUAL_SIZE)
+        shape = shapes.get(graph.nodes[node]["inputs"][0], unknown)
+        return shape, len(weight), pair(graph, node, "dilate", 1)[0]
+
+    if not winograd.pays(*sizes(number)):
         return None
-    tile = winograd.tile_size(largest or shape, len(weight), dilate)
+    tile = winograd.tile_size(*sizes(largest))
     if not winograd.has_error_bound(weight, tile):
         return None
     return winograd.transform_weights(weight, tile), bias

@@ -121,8 +121,8 @@ def optimize(
         For a symbol with `inference=True`: typical shapes of its inputs, used to choose an
         algorithm for each layer.
     winograd : bool
-        With `inference=True`: whether to use Winograd's algorithm. Its weights take 4 to 7 times the
-        memory; False saves it, and is slower.
+        With `inference=True`: whether to use Winograd's algorithm. Its weights take 4 to 7 times
+        the memory; False saves it, and is slower.
     flags
         Arguments of ``model.hybridize``, such as ``static_alloc=True``; with ``backend=``, also the
         options of that backend. A hybridized network keeps its other flags. With `inference=True`,

@@ -136,7 +136,7 @@ void convolve(const Convolution& c, const Packing& packing) {
     do {
       const int64_t end = std::min(begin + plan.part_depth, c.depth);
       packing.pack(chunk, begin, end, b + packed, b, b_step);
-      gemm.depth = gemm.chain = end - begin;
+      gemm.depth = end - begin;
       gemm.a = panel + begin * kPanelRows;
       gemm.continues = begin > 0;
       gemm.epilogue = end == c.depth ? &epilogue : nullptr;

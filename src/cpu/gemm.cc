@@ -186,12 +186,14 @@ ALWAYS_INLINE void run_tile(const Gemm& gemm, int64_t row, int64_t block) {
 
   Tile<Simd, rows, blocks> tile;
   if (gemm.continues) tile.load(out, row_step, block_step);
-  tile.multiply(a, b, gemm.b_step, std::min(gemm.depth, gemm.chain));
-  for (int64_t k = gemm.chain; k < gemm.depth; k += gemm.chain) {
-    Tile<Simd, rows, blocks> chain;
-    chain.multiply(a + k * kPanelRows, b + k * kBlockLanes, gemm.b_step,
-                   std::min(gemm.depth - k, gemm.chain));
-    tile.add(chain);
+  const int64_t chain = gemm.chain > 0 ? gemm.chain : gemm.depth;
+  tile.multiply(a, b, gemm.b_step, std::min(gemm.depth, chain));
+  for (int64_t k = chain; k < gemm.depth; k += chain) {
+    // The sum of the earlier chains waits in memory: registers hold one tile.
+    Tile<Simd, rows, blocks> next;
+    next.multiply(a + k * kPanelRows, b + k * kBlockLanes, gemm.b_step,
+                  std::min(gemm.depth - k, chain));
+    tile.add(next);
   }
   if (last != nullptr) {
     tile.add_row_bias(last->row_bias + row);

@@ -25,13 +25,13 @@ struct Ahead {
 //   out:                             element row * row_step + lane / 16 * block_step + lane % 16
 //
 // The last panel and the last block are complete in memory, with any numbers behind the last row
-// and the last lane, whose sums are not written. Each sum has one chain for each `chain` values of
-// k, in the order of k; the chains are added in this order. So it does not depend on how rows or
-// lanes are divided among calls, and a single chain not on how k is: with `continues`, the chain of
-// `out` goes on.
+// and the last lane, whose sums are not written. Each sum has a chain for each `chain` values of k,
+// in the order of k, and the chains are added in order. So it does not depend on how rows or lanes
+// are divided among calls. A single chain does not depend on how k is divided, either: with
+// `continues`, the chain of `out` goes on.
 struct Gemm {
   int64_t rows, lanes, depth;
-  int64_t chain;  // `depth` for a single chain
+  int64_t chain;  // 0: a single one
   const float* a;
   int64_t a_step;
   const float* b;

@@ -22,7 +22,7 @@ void WinogradConvolution::params(ParamVisitor* visit, Params* p) {
 namespace {
 
 // The products of a tile: 6 points along each axis for 4 x 4 outputs, 8 for 6 x 6.
-constexpr int64_t kPointsOf4 = 6 * 6, kPointsOf6 = 8 * 8;
+constexpr int64_t kProductsOf4 = 6 * 6, kProductsOf6 = 8 * 8;
 constexpr const char* kWeightShape = "(36 or 64, ceil(num_filter / 16), channels, 16)";
 
 }  // namespace
@@ -34,9 +34,9 @@ void WinogradConvolution::infer(const Params& p, const View& in, Tensor* outputs
   check_rank(kName, "weight", in.weight, 4,
              "4 dimensions (36 or 64, ceil(num_filter / 16), C, 16)");
   const int64_t channels = in.data.ndim >= 0 ? in.data.shape[1] : -1;
-  const int64_t points =
-      in.weight.ndim >= 0 && in.weight.shape[0] == kPointsOf6 ? kPointsOf6 : kPointsOf4;
-  const int64_t sizes[] = {points, div_up(p.num_filter, kBlockLanes), channels, kBlockLanes};
+  const bool is_of_6 = in.weight.ndim >= 0 && in.weight.shape[0] == kProductsOf6;
+  const int64_t sizes[] = {is_of_6 ? kProductsOf6 : kProductsOf4, div_up(p.num_filter, kBlockLanes),
+                           channels, kBlockLanes};
   for (int axis = 0; axis < 4; ++axis) {
     check_dimension(kName, "weight", in.weight, axis, sizes[axis], kWeightShape);
   }
@@ -133,7 +133,8 @@ ALWAYS_INLINE Register plus(const Register& sum, float factor, const Register& v
 // A tile of 4 x 4 outputs. The interpolation points are 0, a, -a, b, -b and infinity. All constants
 // are exact in float32.
 struct F4 {
-  static constexpr int kOutputs = 4, kInputs = 6;
+  static constexpr int kTile = 4;    // outputs along an axis
+  static constexpr int kPoints = 6;  // and cells of the map that it reads
 
   // Numbers of a map to points: v = B' d.
   template <class Simd, class Register>
@@ -166,7 +167,7 @@ struct F4 {
 // A tile of 6 x 6 outputs, with the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity. The numbers of
 // a pair of points p and -p are a polynomial's even terms plus and minus p times its odd ones.
 struct F6 {
-  static constexpr int kOutputs = 6, kInputs = 8;
+  static constexpr int kTile = 6, kPoints = 8;
 
   template <class Simd, class Register>
   ALWAYS_INLINE static void transform_input(const Register (&d)[8], Register (&v)[8]) {
@@ -236,9 +237,9 @@ class PanelTransform {
       transform_rows(run, maps + run.tile.image * image_step);
       deinterleave(run);
     }
-    for (int row = 0; row < kInputs; ++row) {
-      transform_columns<32>(row, 0, v + row * kInputs * step, step);
-      transform_columns<16>(row, 8, v + row * kInputs * step, step);
+    for (int row = 0; row < kPoints; ++row) {
+      transform_columns<32>(row, 0, v + row * kPoints * step, step);
+      transform_columns<16>(row, 8, v + row * kPoints * step, step);
     }
   }
 
@@ -248,22 +249,22 @@ class PanelTransform {
   // Tiles of a run in a plane; de-interleaving writes up to three more.
   static constexpr int kPlane = kPanel + 4;
   static constexpr int kAhead = 2;  // channels
-  static constexpr int kOutputs = F::kOutputs, kInputs = F::kInputs;
-  // The maximum number of cells in a row of a run, with four more tiles, because tiles are
-  // de-interleaved four at a time.
-  static constexpr int kStrip = (kPanel + 4) * kOutputs + 4;
+  static constexpr int kTile = F::kTile, kPoints = F::kPoints;
+  // The cells in a row of a run, and more, because registers are whole.
+  static constexpr int kStrip = (kPanel + 4) * kTile + 4;
+  static_assert(kStrip > round_up(kPanel * kTile + 2, kWide / 4), "the last register");
 
   // strip_[row] = B' d along y, for the cells from one before the first tile to one after the last.
   ALWAYS_INLINE void transform_rows(const Panel::Run& run, const float* map) {
     const Tile& tile = run.tile;
     const int64_t begin = std::max<int64_t>(tile.x - 1, 0);
-    const int64_t end = std::min<int64_t>(tile.x + run.count * kOutputs + 1, tile.width);
+    const int64_t end = std::min<int64_t>(tile.x + run.count * kTile + 1, tile.width);
     const int before = tile.x == 0 ? 1 : 0;
     const int count = static_cast<int>(std::max<int64_t>(end - begin, 0));
     const int64_t row_step = tiling_.dilate * tiling_.width;
-    const float* rows[kInputs];
+    const float* rows[kPoints];
     const bool is_copied = tiling_.dilate > 1 || count < kWide / 4;
-    for (int i = 0; i < kInputs; ++i) {
+    for (int i = 0; i < kPoints; ++i) {
       const int64_t y = tile.y - 1 + i;
       if (y < 0 || y >= tile.height) {
         rows[i] = zeros_;
@@ -287,30 +288,30 @@ class PanelTransform {
     for (int next = 0; next < count; next += kCount) {
       // The last register overlaps the previous one. In a copy it reads beyond the cells instead.
       const int x = is_copied ? next : std::min(next, count - kCount);
-      Register d[kInputs], points[kInputs];
-      for (int i = 0; i < kInputs; ++i) load_register(rows[i] + x, &d[i]);
+      Register d[kPoints], points[kPoints];
+      for (int i = 0; i < kPoints; ++i) load_register(rows[i] + x, &d[i]);
       F::template transform_input<Simd>(d, points);
-      for (int i = 0; i < kInputs; ++i) store_register(strip_[i] + before + x, points[i]);
+      for (int i = 0; i < kPoints; ++i) store_register(strip_[i] + before + x, points[i]);
     }
-    for (int i = 0; i < kInputs; ++i) {
+    for (int i = 0; i < kPoints; ++i) {
       if (before) strip_[i][0] = 0;
-      for (int x = before + count; x < run.count * kOutputs + 2; ++x) strip_[i][x] = 0;
+      for (int x = before + count; x < run.count * kTile + 2; ++x) strip_[i][x] = 0;
     }
   }
 
   // planes_[row][j][lane] = column j of the tile's columns.
   ALWAYS_INLINE void deinterleave(const Panel::Run& run) {
-    for (int row = 0; row < kInputs; ++row) {
+    for (int row = 0; row < kPoints; ++row) {
       for (int i = 0; i < run.count; i += 4) {
         // Four columns of four tiles; the last columns of a tile are the first of the next one.
 #pragma GCC unroll 2
-        for (int j = 0; j < kInputs; j += 4) {
+        for (int j = 0; j < kPoints; j += 4) {
           typename Narrow<float>::Values tiles[4], columns[4];
           for (int t = 0; t < 4; ++t) {
-            load_register(strip_[row] + (i + t) * kOutputs + j, &tiles[t]);
+            load_register(strip_[row] + (i + t) * kTile + j, &tiles[t]);
           }
           transpose<16>(tiles, columns);
-          for (int k = 0; k < std::min(4, kInputs - j); ++k) {
+          for (int k = 0; k < std::min(4, kPoints - j); ++k) {
             store_register(planes_[row][j + k] + run.lane + i, columns[k]);
           }
         }
@@ -324,19 +325,19 @@ class PanelTransform {
     constexpr int kBytes = std::min(bytes, kWide);
     using Register = typename Floats<kBytes>::Register;
     for (int n = 0; n < bytes / kBytes; ++n, lane += Floats<kBytes>::kCount) {
-      Register d[kInputs], points[kInputs];
-      for (int i = 0; i < kInputs; ++i) load_register(planes_[row][i] + lane, &d[i]);
+      Register d[kPoints], points[kPoints];
+      for (int i = 0; i < kPoints; ++i) load_register(planes_[row][i] + lane, &d[i]);
       F::template transform_input<Simd>(d, points);
-      for (int i = 0; i < kInputs; ++i) store_register(v + i * step + lane, points[i]);
+      for (int i = 0; i < kPoints; ++i) store_register(v + i * step + lane, points[i]);
     }
   }
 
   const Tiling& tiling_;
   const Panel panel_;
   // Zeros, because lanes without a tile, and cells behind the last one, are computed as well.
-  float zeros_[kStrip] = {}, copy_[kInputs][kStrip] = {};
-  float strip_[kInputs][kStrip] = {};
-  float planes_[kInputs][kInputs][kPlane] = {};
+  float zeros_[kStrip] = {}, copy_[kPoints][kStrip] = {};
+  float strip_[kPoints][kStrip] = {};
+  float planes_[kPoints][kPoints][kPlane] = {};
 };
 
 // ---- Points to maps -----------------------------------------------------------------------------
@@ -361,9 +362,9 @@ class PanelOutput {
   ALWAYS_INLINE void run(const float* m, int64_t step, const Target& target) {
     for (int i = 0; i < panel_.count; ++i) {
       const Panel::Run& run = panel_.runs[i];
-      const int rows = static_cast<int>(std::min<int64_t>(kOutputs, run.tile.height - run.tile.y));
+      const int rows = static_cast<int>(std::min<int64_t>(kTile, run.tile.height - run.tile.y));
       const int columns =
-          static_cast<int>(std::min<int64_t>(run.count * kOutputs, run.tile.width - run.tile.x));
+          static_cast<int>(std::min<int64_t>(run.count * kTile, run.tile.width - run.tile.x));
       if (rows <= 0 || columns <= 0) continue;
       const Tile& tile = run.tile;
       const int64_t row_step = tiling_.dilate * tiling_.width;
@@ -373,8 +374,8 @@ class PanelOutput {
         const int lanes = std::min(kCount, target.lanes - o);
         const int64_t offset = tile.image * target.image_step + in_image + o * target.cells;
         constexpr int kLine = 16;
-        const int lines = rows * div_up(columns, kLine);
-        int line = 0;
+        const int lines = rows * static_cast<int>(div_up(columns * tiling_.dilate, kLine));
+        int line = 0;  // of those that these outputs go to, a few for each tile
         for (int t = 0; t < run.count; ++t) {
           for (; line < lines * (t + 1) / run.count; ++line) {
             prefetch_lanes(lanes,
@@ -397,29 +398,29 @@ class PanelOutput {
   static constexpr int kBytes = std::min(Simd::kRegisterBytes, 32);
   using Register = typename Floats<kBytes>::Register;
   static constexpr int kCount = Floats<kBytes>::kCount;
-  static constexpr int kOutputs = F::kOutputs, kInputs = F::kInputs;
-  // A row of a run; columns are written four at a time.
-  static constexpr int kStrip = round_up(kPanel * kOutputs, 4) + 4;
+  static constexpr int kTile = F::kTile, kPoints = F::kPoints;
+  // A row of a run. Columns are written four at a time, so that the last tile may write two more.
+  static constexpr int kStrip = kPanel * kTile + 4;
 
   // strip_[o][row]: the columns of a run's tile t.
   ALWAYS_INLINE void transform_tile(const float* m, int64_t step, const float* biases, int t) {
-    Register points[kOutputs][kInputs], bias;
-    for (int j = 0; j < kInputs; ++j) {
-      Register column[kInputs], y[kOutputs];
-      for (int i = 0; i < kInputs; ++i) load_register(m + (i * kInputs + j) * step, &column[i]);
+    Register points[kTile][kPoints], bias;
+    for (int j = 0; j < kPoints; ++j) {
+      Register column[kPoints], y[kTile];
+      for (int i = 0; i < kPoints; ++i) load_register(m + (i * kPoints + j) * step, &column[i]);
       F::template transform_output<Simd>(column, y);
-      for (int i = 0; i < kOutputs; ++i) points[i][j] = y[i];
+      for (int i = 0; i < kTile; ++i) points[i][j] = y[i];
     }
     load_register(biases, &bias);
-    for (int i = 0; i < kOutputs; ++i) {
-      Register values[kOutputs];
+    for (int i = 0; i < kTile; ++i) {
+      Register values[kTile];
       F::template transform_output<Simd>(points[i], values);
       for (Register& value : values) value += bias;
       // What lies behind the tile's last column is written again with the next tile.
-      for (int j = 0; j < kOutputs; j += 4) {
+      for (int j = 0; j < kTile; j += 4) {
         Register four[4];
-        for (int k = 0; k < 4; ++k) four[k] = values[std::min(j + k, kOutputs - 1)];
-        store_columns(four, &strip_[0][i][t * kOutputs + j]);
+        for (int k = 0; k < 4; ++k) four[k] = values[std::min(j + k, kTile - 1)];
+        store_columns(four, &strip_[0][i][t * kTile + j]);
       }
     }
   }
@@ -429,7 +430,7 @@ class PanelOutput {
     // outputs[i]: the columns of output i in the first 16 bytes, those of output i + 4 in the next.
     Register outputs[4];
     transpose<kBytes>(columns, outputs);
-    constexpr int64_t kStep = kOutputs * kStrip;
+    constexpr int64_t kStep = kTile * kStrip;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       typename Narrow<float>::Values quads[kBytes / 16];
@@ -464,7 +465,7 @@ class PanelOutput {
 
   const Tiling& tiling_;
   const Panel panel_;
-  float strip_[kCount][kOutputs][kStrip];
+  float strip_[kCount][kTile][kStrip];
 };
 
 #pragma GCC diagnostic pop
@@ -480,7 +481,7 @@ constexpr int64_t kMaxChain = 64;
 constexpr int64_t kTileBlocks = 2;
 
 // The distance of the arrays of consecutive points, in elements: an odd number of cache lines,
-// because 36 arrays a power of two apart would evict each other.
+// because so many arrays a power of two apart would evict each other.
 int64_t point_step(int64_t elements) {
   constexpr int64_t kLine = 16;
   return (div_up(elements, kLine) | 1) * kLine;
@@ -517,8 +518,8 @@ struct Plan {
 template <class F>
 void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::View& in,
               const Tensor& out_tensor) {
-  constexpr int64_t kPoints = F::kInputs * F::kInputs;
-  const Tiling tiling(F::kOutputs, in.data, p.dilate);
+  constexpr int64_t kProducts = F::kPoints * F::kPoints;
+  const Tiling tiling(F::kTile, in.data, p.dilate);
   const int64_t channels = in.data.shape[1], filters = p.num_filter;
   const int64_t blocks = div_up(filters, kBlockLanes), cells = tiling.height * tiling.width;
   const float* const data = data_of<const float>(in.data);
@@ -527,14 +528,14 @@ void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::V
   const float* const residual = data_of<const float>(in.residual);  // null if it is absent
   float* const out = data_of<float>(out_tensor);
 
-  const Plan plan(kPoints, tiling, channels, blocks);
+  const Plan plan(kProducts, tiling, channels, blocks);
   const int64_t v_step = point_step(plan.chunk * channels);
-  float* const v = scratch<float>(kPoints * v_step);
+  float* const v = scratch<float>(kProducts * v_step);
 
   for (int64_t first = 0; first < tiling.tiles; first += plan.chunk) {
     const int64_t tiles = std::min(plan.chunk, tiling.tiles - first);
     const int64_t panels = div_up(tiles, kPanel), channel_groups = div_up(channels, kTaskChannels);
-    parallel_for(panels * channel_groups, kPoints * tiles * channels, [&](int64_t task) {
+    parallel_for(panels * channel_groups, kProducts * tiles * channels, [&](int64_t task) {
       const int64_t panel = task / channel_groups, c_begin = task % channel_groups * kTaskChannels;
       const int64_t c_end = std::min(c_begin + kTaskChannels, channels);
       const int count = static_cast<int>(std::min<int64_t>(kPanel, tiles - panel * kPanel));
@@ -548,7 +549,7 @@ void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::V
     });
 
     const int64_t part = div_up(panels, plan.parts), parts = div_up(panels, part);
-    const int64_t work = kPoints * (tiles + channels) * blocks * kBlockLanes;
+    const int64_t work = kProducts * (tiles + channels) * blocks * kBlockLanes;
     parallel_for(div_up(blocks, plan.blocks) * parts, work, [&](int64_t task) {
       const int64_t begin = task / parts * plan.blocks, panel = task % parts * part;
       const int64_t end = std::min(begin + plan.blocks, blocks);
@@ -556,8 +557,8 @@ void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::V
       const int64_t count = std::min(part * kPanel, tiles - first_tile);
       const int64_t m_block = part * kPanel * kBlockLanes;
       const int64_t m_step = point_step(plan.blocks * m_block);
-      float* const m = scratch<float>(kPoints * m_step, Scratch::kSecond);
-      for (int64_t point = 0; point < kPoints; ++point) {
+      float* const m = scratch<float>(kProducts * m_step, Scratch::kSecond);
+      for (int64_t point = 0; point < kProducts; ++point) {
         for (int64_t block = begin; block < end; block += kTileBlocks) {
           const int64_t tile_blocks = std::min(kTileBlocks, end - block);
           Gemm gemm{};
@@ -602,7 +603,7 @@ void convolve(const WinogradConvolution::Params& p, const WinogradConvolution::V
 }  // namespace
 
 void WinogradConvolution::forward(const Params& p, const View& in, const Tensor& out) {
-  if (in.weight.shape[0] == kPointsOf6) return convolve<F6>(p, in, out);
+  if (in.weight.shape[0] == kProductsOf6) return convolve<F6>(p, in, out);
   convolve<F4>(p, in, out);
 }
 

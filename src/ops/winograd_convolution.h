@@ -11,14 +11,13 @@
 //
 // with zeros around the map, so that the map keeps its size. weight has w transformed: weight[S * a
 // + b, o / 16, c, o % 16] = (G w[o, c] G')[a, b], and 0 for o >= O, where S is 6 for tiles of 4 x 4
-// outputs, and 8 for 6 x 6; gluon_roi/inference/winograd.py computes it. act_type 'relu' replaces
-// numbers < 0 by 0, 'leaky' multiplies them by slope; both keep NaN.
+// outputs, and 8 for 6 x 6; gluon_roi/inference/winograd.py computes it. Activations are those of
+// core/convolution.h.
 //
-// Products and sums are float32. The error against exact arithmetic is at most 2^-24 (min(C, 64) +
-// ceil(C / 64) + 15) k max|data| sum|w|, where k depends on w and is below 176, or 1566 for 6 x 6;
-// for trained weights the error is some units of 2^-24 max|data| sum|w|. A NaN or an infinity
-// reaches every output of the tiles that read it: 4 x 4 outputs, or up to 8 x 8 where four tiles
-// read the cell (6 x 6 and 12 x 12). Numbers beyond 1e35 may overflow.
+// Products and sums are float32. error_bound() of winograd.py bounds the error against exact
+// arithmetic; for trained weights it is some units of 2^-24 max|data| sum|w|. A NaN or an infinity
+// reaches every output of the tile in which it lies, and a row and a column of the tiles beside it:
+// up to 5 x 5 outputs, or 7 x 7. Numbers beyond 1e35 may overflow.
 //
 // It has no gradient: the backward pass fails. Deterministic; the bytes do not depend on the number
 // of threads, and are the same for all instruction sets that fuse multiplication and addition,
@@ -28,8 +27,8 @@
 // (arXiv:1509.09308). For 4 x 4 its matrices belong to the points 0, +-1, +-2 and infinity; those
 // here to 0, +-5/8, +-3/2 and infinity, as in the float32 kernels of oneDNN, which take as many
 // operations and have a third of the error. Those for 6 x 6 belong to 0, +-1, +-2, +-1/2 and
-// infinity, as in NNPACK and ncnn. On the choice of points: Barabasz et al. 2018, Error Analysis and
-// Improving the Accuracy of Winograd Convolution for Deep Neural Networks (arXiv:1803.10986).
+// infinity, as in NNPACK and ncnn. On the choice of points: Barabasz et al. 2018, Error Analysis
+// and Improving the Accuracy of Winograd Convolution for Deep Neural Networks (arXiv:1803.10986).
 //
 // A worked number: on a map of ones, a kernel of ones gives 9 inside, 6 at edges and 4 in corners.
 #pragma once

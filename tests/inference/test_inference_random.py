@@ -25,9 +25,9 @@ from gluon_roi.inference import (
     gemm_layers,
     graph,
     narrow,
+    padded_outputs,
     sums,
     symbolic_shapes,
-    whole_blocks,
     winograd,
     winograd_layers,
 )
@@ -99,7 +99,7 @@ def any_size(monkeypatch):
     """Winograd's algorithm is used for layers of any size, and MXNet's layout by two of three."""
     monkeypatch.setattr(winograd, "pays", lambda *sizes: True)
     monkeypatch.setattr(winograd, "tile_size", either_tile)
-    monkeypatch.setattr(whole_blocks, "build_info", lambda: {"simd": "avx2"})
+    monkeypatch.setattr(padded_outputs, "build_info", lambda: {"simd": "avx2"})
     monkeypatch.setattr(
         gemm_layers, "mxnets_layout_pays", lambda graph, layers: len(graph.nodes) % 3 > 0
     )

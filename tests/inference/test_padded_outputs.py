@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from inference_networks import static_call
 
-from gluon_roi.inference import convert, gemm_layers, whole_blocks
+from gluon_roi.inference import convert, gemm_layers, padded_outputs
 
 S = mx.sym
 
@@ -18,7 +18,7 @@ S = mx.sym
 @pytest.fixture(autouse=True)
 def onednns_layout_on_avx2(monkeypatch):
     monkeypatch.setattr(gemm_layers, "mxnets_layout_pays", lambda graph, layers: False)
-    monkeypatch.setattr(whole_blocks, "build_info", lambda: {"simd": "avx2"})
+    monkeypatch.setattr(padded_outputs, "build_info", lambda: {"simd": "avx2"})
 
 
 def layer(name: str, data: Any = None, **attributes: Any) -> Any:
@@ -26,8 +26,8 @@ def layer(name: str, data: Any = None, **attributes: Any) -> Any:
     return S.Convolution(data, name=name, **{"kernel": (1, 1), "num_filter": 18, **attributes})
 
 
-def converted(symbol: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, Any, int]:
-    """Calls of a symbol with random weights and of the converted one, and how many were filled."""
+def converted(symbol: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, Any, Any]:
+    """Calls of a symbol with random weights and of the converted one, and what was made."""
     shapes, _, _ = symbol.infer_shape(data=shape)
     rng = np.random.RandomState(0)
     params = {
@@ -37,8 +37,11 @@ def converted(symbol: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> t
     }
     made = convert.convert(symbol, params, {"data": mx.nd.zeros(shape, dtype=dtype)})
     assert made.symbol.list_outputs() == symbol.list_outputs()
-    count = made.changes["convolutions with whole blocks of outputs"]
-    return static_call(symbol, params), static_call(made.symbol, made.parameters), count
+    return static_call(symbol, params), static_call(made.symbol, made.parameters), made
+
+
+def count(made: Any) -> int:
+    return made.changes["convolutions whose outputs are padded"]
 
 
 def numbers(*shape: int) -> mx.nd.NDArray:
@@ -51,7 +54,7 @@ def assert_same(call: Any, before: Any, *shape: int) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("filters", [17, 18, 23, 60])
+@pytest.mark.parametrize("filters", [1, 3, 18, 60])
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -65,8 +68,8 @@ def assert_same(call: Any, before: Any, *shape: int) -> None:
 def test_values(filters, attributes):
     """Also for a batch and maps of other sizes than the example's."""
     symbol = layer("scores", num_filter=filters, **attributes)
-    before, call, count = converted(symbol, (1, 12, 19, 25))
-    assert count == 1
+    before, call, made = converted(symbol, (1, 12, 19, 25))
+    assert count(made) == 1
     assert_same(call, before, 1, 12, 19, 25)
     assert_same(call, before, 3, 12, 30, 11)
 
@@ -76,37 +79,40 @@ def test_a_layer_of_several_maps_has_one_weight():
     data = S.var("data")
     maps = [data, S.Pooling(data, kernel=(2, 2), stride=(2, 2), pool_type="max")]
     symbol = S.Group([S.Convolution(m, weight, bias, kernel=(1, 1), num_filter=21) for m in maps])
-    before, call, count = converted(symbol, (1, 6, 8, 10))
-    assert count == 2
+    before, call, made = converted(symbol, (1, 6, 8, 10))
+    assert count(made) == 2
+    assert len([name for name in made.parameters if name.endswith("_padded_weight")]) == 1
     assert_same(call, before, 1, 6, 8, 10)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda: layer("blocks", num_filter=24),
-        lambda: layer("groups", num_group=2),
-        lambda: S.relu(layer("activation")),
-        lambda: layer("sum") + layer("other"),
-        lambda: layer(
-            "computed",
-            weight=S.var("data").reshape((-1,)).slice_axis(0, 0, 216).reshape((18, 12, 1, 1)),
-        ),
-    ],
-    ids=["whole blocks", "groups", "activation", "sum", "weights of the input"],
-)
-def test_left_alone(change):
-    symbol = change()
-    before, call, count = converted(symbol, (1, 12, 7, 9))
-    assert count == 0
+LEFT_ALONE = {
+    "whole blocks": lambda: layer("scores", num_filter=24),
+    "groups": lambda: layer("scores", num_group=2),
+    "ReLU": lambda: S.relu(layer("scores")),
+    "sigmoid": lambda: S.Activation(layer("scores"), act_type="sigmoid"),
+    "clip": lambda: S.clip(layer("scores"), 0, 1),
+    "sum": lambda: layer("scores") + layer("other"),
+    "layer": lambda: layer("second", layer("first"), num_filter=16),
+    "pooling": lambda: S.Pooling(layer("scores"), kernel=(2, 2), pool_type="max"),
+    "weights of the input": lambda: layer(
+        "scores", weight=S.var("data").reshape((-1,)).slice_axis(0, 0, 216).reshape((18, 12, 1, 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_left_alone(name):
+    symbol = LEFT_ALONE[name]()
+    before, call, made = converted(symbol, (1, 12, 7, 9))
+    assert count(made) == 0
     assert_same(call, before, 1, 12, 7, 9)
 
 
 def test_other_types_are_left_alone():
-    _, _, count = converted(layer("half"), (1, 12, 7, 9), "float64")
-    assert count == 0
+    _, _, made = converted(layer("double"), (1, 12, 7, 9), "float64")
+    assert count(made) == 0
 
 
 def test_other_processors_are_left_alone(monkeypatch):
-    monkeypatch.setattr(whole_blocks, "build_info", lambda: {"simd": "avx512"})
-    assert converted(layer("scores"), (1, 12, 7, 9))[2] == 0
+    monkeypatch.setattr(padded_outputs, "build_info", lambda: {"simd": "avx512"})
+    assert count(converted(layer("scores"), (1, 12, 7, 9))[2]) == 0
