@@ -18,14 +18,14 @@ _KEEP_LAYOUT = ANY_LAYOUT.union(["Convolution"]) - {"BlockGrad", "Dropout", "_co
 
 
 def pad_outputs(graph: InferenceGraph) -> int:
-    """Add outputs with weights of zeros up to a multiple of 8, which are cut off again.
+    """Add outputs with weights of zeros up to a multiple of 8, and slice the result.
 
     oneDNN's kernels for AVX2 compute blocks of 8 outputs, and it has slow kernels for layers whose
     last block is not full. (A 3 x 3 convolution of 512 to 18 maps of 38 x 50, the offsets of a
     deformable one, takes 16 ms, to 24 maps 6 ms. 16 layers with 1 to 1029 outputs take .24 to 1.01
     of the time.) A map stays as it is if oneDNN's layers read it, or what MXNet fuses with them:
-    the cut gives it MXNet's layout. Other instruction sets were not measured. Returns the number of
-    convolutions.
+    the slice gives it MXNet's layout. Other instruction sets were not measured. Returns the number
+    of convolutions.
     """
     if build_info()["simd"] != "avx2":
         return 0
@@ -55,8 +55,8 @@ def pad_outputs(graph: InferenceGraph) -> int:
         wide = graph.node(
             "Convolution", f"{node['name']}_padded", [data, *padded[layer]], **attributes
         )
-        cut = graph.node("slice_axis", node["name"], [wide], axis=1, begin=0, end=filters)
-        graph.replace(out, cut, uses, types)
+        part = graph.node("slice_axis", node["name"], [wide], axis=1, begin=0, end=filters)
+        graph.replace(out, part, uses, types)
         count += 1
     return count
 

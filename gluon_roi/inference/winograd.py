@@ -36,9 +36,9 @@ CHAIN = 64
 
 
 class Algorithm(NamedTuple):
-    """Matrices (float64) for a tile of T x T outputs, and the roundings of a term.
+    """Matrices (float64) for a tile of T x T outputs, and how often a term is rounded.
 
-    Those of the sum over channels are not counted.
+    `roundings` does not count the sum over channels.
     """
 
     a: np.ndarray  # (T + 2, T)
@@ -62,9 +62,10 @@ def _algorithm(points: Sequence[float], roundings: int) -> Algorithm:
     return Algorithm(a, b, g, roundings)
 
 
-#: By the outputs of a tile along an axis. The points for 4 are those of oneDNN's kernels: the usual
-#: ones, 0, +-1 and +-2, take as many operations, with 2.7 times the error. For 6, no points of
-#: eighths have smaller errors than the usual ones.
+#: The algorithm for each tile size. Tiles of 4 x 4 use the points of oneDNN's kernels: the usual
+#: points, 0, +-1 and +-2, take as many operations, with 2.7 times the error. Tiles of 6 x 6 use the
+#: usual points: no symmetric points that are multiples of 1/8 have a smaller error bound for random
+#: weights.
 ALGORITHMS = {
     4: _algorithm((0, 5 / 8, -5 / 8, 3 / 2, -3 / 2), 14),
     6: _algorithm((0, 1, -1, 2, -2, 1 / 2, -1 / 2), 16),
@@ -149,9 +150,9 @@ def error_bound(weight: np.ndarray, tile: int = 4) -> float:
     Notes
     -----
     A term is rounded S = min(C, 64) + ceil(C / 64) - 1 times in the sum over channels, whose
-    chains have 64 products, and at most R times elsewhere: 4 times in the transform of the map (6
-    in tiles of 6 x 6), once in that of the weights, 6 times in that of the outputs, where bias and
-    residual are added, and where LeakyReLU multiplies (Higham 2002, Accuracy and Stability of
+    chains have 64 products, and at most R times elsewhere: 4 times when the map is transformed (6
+    times in tiles of 6 x 6), once when the weights are, 6 times when the outputs are, and when bias
+    and residual are added and LeakyReLU multiplies (Higham 2002, Accuracy and Stability of
     Numerical Algorithms, section 3.1; Barabasz et al. 2018, Error Analysis and Improving the
     Accuracy of Winograd Convolution for Deep Neural Networks, arXiv:1803.10986). SSE2, which rounds
     products as well, has up to twice the bound. Errors that occur are far smaller, because
@@ -242,11 +243,9 @@ def pays(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> bool:
     (True, False)
     """
     images, channels, height, width = data_shape
-    products = channels * math.ceil(num_filter / BLOCK) * BLOCK
-    ours = count_tiles(data_shape, dilate) * (36 * products + 2000 * (channels + num_filter))
-    ours += 36 * 24 * products
+    winograd = _products(data_shape, num_filter, dilate, tile=4, transform=2000, read=24)
     direct = 4 / 3 * 9 * images * height * width * channels * num_filter
-    return ours <= 0.7 * direct
+    return winograd <= 0.7 * direct
 
 
 def tile_size(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> int:
@@ -262,22 +261,29 @@ def tile_size(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> in
 
     Notes
     -----
-    It is 6 where this saves 7 % of the time by an estimate like that of `pays`. Its constants were
-    fitted to 12 layers on AVX2, each with both tiles: a channel of a tile is transformed in the
-    time of 1100 multiplications and additions, of 6 x 6 in that of 2500. (`pays` is more careful,
-    because it compares with another operator.) Small maps fill their tiles badly, and weights take
-    64 numbers in place of 36.
+    It is 6 where an estimate saves 7 % of the time. Its constants were fitted to 12 layers on AVX2,
+    each measured with both tiles: transforming a number of a tile takes as long as 1100
+    multiplications and additions in tiles of 4 x 4, as 2500 in tiles of 6 x 6, and reading a
+    transformed weight as 12. (`pays` assumes more, because it compares with another operator.)
+    Tiles of 6 x 6 fill small maps badly, and have 64 numbers for a weight in place of 36.
 
     Examples
     --------
     >>> tile_size((1, 256, 150, 200), 256), tile_size((1, 256, 38, 50), 256)
     (6, 4)
     """
-    channels = data_shape[1]
+    four = _products(data_shape, num_filter, dilate, tile=4, transform=1100, read=12)
+    six = _products(data_shape, num_filter, dilate, tile=6, transform=2500, read=12)
+    return 6 if six < 0.93 * four else 4
 
-    def estimate(tile: int, transform: int) -> float:
-        products = (tile + 2) ** 2 * channels * math.ceil(num_filter / BLOCK) * BLOCK
-        tiles = count_tiles(data_shape, dilate, tile)
-        return tiles * (products + transform * (channels + num_filter)) + 12 * products
 
-    return 6 if estimate(6, 2500) < 0.93 * estimate(4, 1100) else 4
+def _products(
+    data_shape: Sequence[int], num_filter: int, dilate: int, tile: int, transform: int, read: int
+) -> int:
+    """The time of a layer, in multiplications and additions of its product.
+
+    `transform` is the time for a number of a tile, `read` the time for a transformed weight.
+    """
+    channels, tiles = data_shape[1], count_tiles(data_shape, dilate, tile)
+    products = (tile + 2) ** 2 * channels * math.ceil(num_filter / BLOCK) * BLOCK
+    return tiles * (products + transform * (channels + num_filter)) + read * products

@@ -63,16 +63,16 @@ def use_winograd(graph: InferenceGraph) -> int:
 def _largest_applications(
     graph: InferenceGraph, shapes: dict[NodeEntry, tuple[int, ...]]
 ) -> dict[tuple[NodeEntry, ...], int]:
-    """Of the convolutions with the same weights and bias, the one that reads the largest map."""
+    """For each pair of weights and bias, the convolution that reads the largest map."""
+
+    def size(number: int) -> int:
+        return math.prod(shapes.get(graph.nodes[number]["inputs"][0], (0,)))
+
     found: dict[tuple[NodeEntry, ...], int] = {}
-    sizes: dict[tuple[NodeEntry, ...], int] = {}
     for number in graph.needed():
-        if not _is_supported(graph, number):
-            continue
-        data, *weights = graph.nodes[number]["inputs"]
-        layer, size = tuple(weights), math.prod(shapes.get(data, (0,)))
-        if layer not in found or size > sizes[layer]:
-            found[layer], sizes[layer] = number, size
+        if _is_supported(graph, number):
+            layer = tuple(graph.nodes[number]["inputs"][1:])
+            found[layer] = max(found.get(layer, number), number, key=size)
     return found
 
 
@@ -84,7 +84,7 @@ def _transformed(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Weights and bias for Winograd's algorithm; None if it does not pay, or is not accurate.
 
-    It has to pay for a node; the size of the tiles is that for the layer's largest application.
+    It has to pay for the node `number`; the node `largest` decides the size of the tiles.
     """
     weight, bias = graph.value(graph.nodes[number]["inputs"][1]), bias_of(graph, number)
     if weight is None or bias is None or weight.dtype != np.float32:

@@ -16,8 +16,8 @@
 //
 // Products and sums are float32. error_bound() of winograd.py bounds the error against exact
 // arithmetic; for trained weights it is some units of 2^-24 max|data| sum|w|. A NaN or an infinity
-// reaches every output of the tile in which it lies, and a row and a column of the tiles beside it:
-// up to 5 x 5 outputs, or 7 x 7. Numbers beyond 1e35 may overflow.
+// reaches every output of its tile, and one row and one column of adjacent tiles: up to 5 x 5
+// outputs, or 7 x 7. Numbers beyond 1e35 may overflow.
 //
 // It has no gradient: the backward pass fails. Deterministic; the bytes do not depend on the number
 // of threads, and are the same for all instruction sets that fuse multiplication and addition,

@@ -17,6 +17,8 @@ CHANNELS = (1, 3, 12, 16, 24, 32)
 #: MXNet 1.8's Deconvolution ignores the bias if both numbers of channels are multiples of 8
 #: (docs/compat_reference.md).
 IGNORES_BIAS = mx.__version__ < "1.9"
+#: Tolerances of outputs of a few layers.
+NEAR: Any = {"rtol": 1e-4, "atol": 1e-4}
 
 
 class Network(NamedTuple):
@@ -416,6 +418,17 @@ def static_call(symbol: Any, params: dict[str, Any]) -> Callable[..., list[np.nd
     op = mx.nd.CachedOp(symbol, [*indices, ("static_alloc", True), ("static_shape", True)])
     copies = _copies(params)
     return lambda **inputs: _results(op, symbol, {**copies, **inputs})
+
+
+def assert_same_calls(symbol: Any, params: dict, calls: list[dict[str, Any]]) -> Any:
+    """Convert a symbol for the first call, compare all calls, and return the conversion."""
+    made = convert.convert(symbol, params, calls[0])
+    call = static_call(made.symbol, made.parameters)
+    for inputs in calls:
+        expected = outputs_of(symbol, params, inputs)
+        for one, other in zip(call(**inputs), expected):
+            np.testing.assert_allclose(one, other, **NEAR)
+    return made
 
 
 def _copies(params: dict[str, Any]) -> dict[str, Any]:

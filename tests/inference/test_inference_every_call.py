@@ -16,7 +16,7 @@ from typing import Any, Callable
 import mxnet as mx
 import numpy as np
 import pytest
-from inference_networks import outputs_of, static_call
+from inference_networks import NEAR, assert_same_calls, outputs_of, static_call
 from mxnet import gluon
 
 import gluon_roi
@@ -28,7 +28,6 @@ from gluon_roi.inference.layers import is_plain_convolution
 S = mx.sym
 #: MXNet 1.8.0's fusion fails on most graphs.
 fuses = pytest.mark.skipif(mx.__version__ < "1.9", reason="MXNet 1.8 fails to fuse these layers")
-NEAR: Any = {"rtol": 1e-4, "atol": 1e-4}
 SUMS = "sums of maps that always have one shape"
 DATA, FACTOR = S.var("data"), S.var("factor")
 #: Shapes of the parameters below; other variables are inputs.
@@ -53,17 +52,6 @@ def parameters(symbol: Any, **others: tuple[int, ...]) -> dict[str, Any]:
 
 def array(*shape: int, seed: int = 0) -> Any:
     return mx.nd.array(np.random.RandomState(seed).uniform(-1, 1, shape))
-
-
-def assert_same_calls(symbol: Any, params: dict, calls: list[dict[str, Any]]) -> Any:
-    """Convert a symbol for the first call, compare all calls, and return the conversion."""
-    made = convert.convert(symbol, params, calls[0])
-    call = static_call(made.symbol, made.parameters)
-    for inputs in calls:
-        expected = outputs_of(symbol, params, inputs)
-        for one, other in zip(call(**inputs), expected):
-            np.testing.assert_allclose(one, other, **NEAR)
-    return made
 
 
 # ---- Weights that are not the same in every call -------------------------------------------------

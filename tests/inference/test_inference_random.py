@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -89,7 +89,7 @@ def wrong_networks(seeds: Iterable[int], loops: bool) -> dict[int, list[str]]:
     return {seed: outputs for seed, outputs in wrong.items() if outputs}
 
 
-def either_tile(data_shape: tuple[int, ...], num_filter: int, dilate: int) -> int:
+def either_tile(data_shape: Sequence[int], num_filter: int, dilate: int = 1) -> int:
     """Tiles of both sizes, for layers of any size."""
     return 4 if (data_shape[1] + num_filter + dilate) % 2 else 6
 

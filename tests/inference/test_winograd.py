@@ -76,7 +76,7 @@ def test_values(size, dilate, tile):
 def test_several_chunks_of_tiles(images, channels, outputs, tile):
     """More tiles than are processed at a time: the memory of a chunk is used again.
 
-    Chunks of few channels fit into the cache; those of many have at most 264 tiles.
+    A chunk of few channels fits into the cache; a chunk of many has at most 264 tiles.
     """
     data, weight = numbers(0, images, channels, 100, 101), numbers(1, outputs, channels, 3, 3)
     got, wanted = run(data, weight, tile=tile), direct(data, weight, np.zeros(outputs))
@@ -91,7 +91,7 @@ def test_worked_number(tile):
     wanted[[0, -1]] = 6
     wanted[:, [0, -1]] = 6
     wanted[np.ix_([0, -1], [0, -1])] = 4
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("images, height, width", [(0, 5, 6), (2, 0, 6), (2, 5, 0)])
@@ -181,7 +181,7 @@ def test_transformed_weights(tile):
 def hostile() -> Iterator[tuple[str, np.ndarray, np.ndarray, float]]:
     """Names, maps and weights that are hard to sum exactly, and the most units of an error.
 
-    These are for tiles of 4 x 4; those of 6 x 6 may have five times as many.
+    Tiles of 6 x 6 may have five times as many units.
     """
     rng = np.random.RandomState(5)
     shape, weight = (1, 64, 30, 26), rng.randn(32, 64, 3, 3) / 24
@@ -245,11 +245,11 @@ def test_planted_faults_are_seen(plant, tile):
 
 @pytest.mark.parametrize("tile, ones, most", [(4, 35.82, 175.42), (6, 290.26, 1564.64)])
 def test_amplification(tile, ones, most):
-    assert amplification(np.ones((1, 1, 3, 3)), tile) == pytest.approx(ones, rel=1e-3)
+    assert amplification(np.ones((1, 1, 3, 3)), tile) == pytest.approx(ones, abs=0.01)
     corner = np.zeros((2, 4, 3, 3))
     corner[0, :, 0, 0] = 2
     corner[1, :, 1, 1] = 5
-    assert amplification(corner, tile) == pytest.approx(most, rel=1e-3)
+    assert amplification(corner, tile) == pytest.approx(most, abs=0.01)
     assert amplification(np.zeros((2, 4, 3, 3)), tile) == 0
     roundings = {4: 14, 6: 16}[tile]
     wanted = UNIT * (4 + roundings) * most * 8
@@ -299,7 +299,12 @@ def test_choice(shape, num_filter, dilate, wanted):
         ((1, 64, 150, 200), 64, 1, 6),
         ((1, 256, 38, 50), 256, 1, 4),
         ((1, 512, 38, 50), 512, 2, 4),
-        ((100, 256, 14, 14), 256, 1, 4),  # 3 x 3 tiles have as many products as 4 x 4 smaller ones
+        (
+            (100, 256, 14, 14),
+            256,
+            1,
+            4,
+        ),  # both sizes have 576 products
         ((0, 256, 150, 200), 256, 1, 4),
     ],
 )
@@ -308,7 +313,7 @@ def test_size_of_tiles(shape, num_filter, dilate, wanted):
 
 
 def test_levels_of_a_pyramid_share_the_tiles_of_the_largest(monkeypatch):
-    """The layer is transformed at its first application, here that of the smallest map."""
+    """The first application, where the weights are transformed, reads the smallest map here."""
     weight = mx.sym.var("weight")
     layers = [
         mx.sym.Convolution(
@@ -328,11 +333,12 @@ def test_levels_of_a_pyramid_share_the_tiles_of_the_largest(monkeypatch):
     maps = [mx.nd.array(numbers(0, 1, 256, size, size)) for size in (40, 160)]
     expected = [out.asnumpy() for out in net(*maps)]
     tiles, transform = [], winograd.transform_weights
-    monkeypatch.setattr(
-        winograd,
-        "transform_weights",
-        lambda weight, tile: tiles.append(tile) or transform(weight, tile),
-    )
+
+    def recorded(weight: np.ndarray, tile: int) -> np.ndarray:
+        tiles.append(tile)
+        return transform(weight, tile)
+
+    monkeypatch.setattr(winograd, "transform_weights", recorded)
     converted = gluon_roi.optimize(net, *maps, inference=True)
     for got, wanted in zip(converted(*maps), expected):
         np.testing.assert_allclose(got.asnumpy(), wanted, atol=1e-4 * np.abs(wanted).max())
