@@ -475,7 +475,7 @@ def test_more_than_an_array_can_have():
 def test_lack_of_memory(threads):
     """The error names operator and bytes; nothing stays behind that the next call meets."""
     script = Path(__file__).parents[1] / "scripts/little_memory_for_inference.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "OMP_STACKSIZE": "1M"}
     done = subprocess.run(
         [sys.executable, str(script)], env=environment, check=True, stdout=subprocess.PIPE
     )
