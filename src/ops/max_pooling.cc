@@ -30,6 +30,16 @@ void MaxPooling::infer(const Params& p, const View& in, Tensor* outputs, int64_t
   };
   set_size(2, p.kernel_height, p.stride_height, p.pad_height);
   set_size(3, p.kernel_width, p.stride_width, p.pad_width);
+  if (p.keep_maxima) {
+    const bool is_same = p.stride_height == 1 && p.stride_width == 1 &&
+                         p.kernel_height == 2 * p.pad_height + 1 &&
+                         p.kernel_width == 2 * p.pad_width + 1;
+    if (!is_same) {
+      fail(kName, "argument keep_maxima: expected strides of 1 and a kernel of 2 * pad + 1, got ",
+           "stride (", p.stride_height, ", ", p.stride_width, "), kernel (", p.kernel_height, ", ",
+           p.kernel_width, ") and pad (", p.pad_height, ", ", p.pad_width, ")");
+    }
+  }
   check_elements(kName, "output", out, max_elements);
   out.dtype = GLUON_ROI_FLOAT32;
   out.data = nullptr;
@@ -77,7 +87,7 @@ class Pooler {
     for (int64_t p = 0; p < out_height_; ++p) {
       const int64_t top = p * p_.stride_height - p_.pad_height;
       pool_rows(map, std::max<int64_t>(top, 0), std::min(top + p_.kernel_height, height_));
-      pool_columns(out + p * out_width_);
+      pool_columns(p_.keep_maxima ? map + p * width_ : nullptr, out + p * out_width_);
     }
   }
 
@@ -103,14 +113,20 @@ class Pooler {
     });
   }
 
-  // The maximum of each window of the strip.
-  ALWAYS_INLINE void pool_columns(float* out) const {
+  // The maximum of each window of the strip; or, if `row` is not null, its numbers where they are
+  // the maximum, and their products with 0 elsewhere.
+  ALWAYS_INLINE void pool_columns(const float* row, float* out) const {
     if (p_.stride_width == 1) {
       for_each_register<Register>(out_width_, [&](int64_t q, auto value) INLINE_LAMBDA {
+        const auto zero = value, one = value + 1.f;
         auto best = value + kLowest<float>;
         for (int j = 0; j < p_.kernel_width; ++j) {
           memcpy(&value, strip_ + q + j, sizeof(value));
           keep_greater(value, &best);
+        }
+        if (row != nullptr) {
+          memcpy(&value, row + q, sizeof(value));
+          best = value * (value == best ? one : zero);
         }
         memcpy(out + q, &best, sizeof(best));
       });

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import mxnet as mx
 import numpy as np
 import pytest
-from inference_networks import converted_operators, outputs_of
+from inference_networks import assert_same_calls, converted_operators, outputs_of
 
 from gluon_roi.inference import convert, gemm, gemm_layers, max_pooling, winograd
 from gluon_roi.inference import deconvolution as deconvolution_pass
@@ -120,6 +120,42 @@ def test_max_pooling(convention):
     shape = {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1)}
     symbol = S.Pooling(DATA, pool_type="max", pooling_convention=convention, **shape)
     assert operators(symbol) == [max_pooling.OPERATOR]
+
+
+PEAKS = {"kernel": (3, 3), "pad": (1, 1), "pool_type": "max"}
+
+
+@pytest.mark.parametrize("equal", [S.broadcast_equal, lambda one, other: one == other])
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("times", [S.broadcast_mul, S.elemwise_mul])
+def test_maxima(equal, is_first, times):
+    data, pooled = DATA, S.Pooling(DATA, **PEAKS)
+    mask = equal(data, pooled) if is_first else equal(pooled, data)
+    symbol = times(mask, data) if is_first else times(data, mask)
+    assert operators(symbol) == [max_pooling.OPERATOR]
+    calls = [{"data": numbers(*shape).round()} for shape in (SHAPES["data"], (1, 3, 2, 5))]
+    assert_same_calls(symbol, {}, calls)
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["stride", "kernel", "global", "mean", "other map", "read twice", "an output", "float64"],
+)
+def test_maxima_that_stay(case):
+    changed: dict[str, dict[str, Any]] = {
+        # The comparison repeats one maximum, that of the whole map.
+        "stride": {"kernel": (13, 17), "pad": (6, 8), "stride": (7, 9)},
+        "kernel": {"kernel": (7, 9), "pad": (0, 0)},
+        "global": {"global_pool": True},
+        "mean": {"pool_type": "avg"},
+    }
+    data = S.cast(DATA, dtype="float64") if case == "float64" else DATA
+    pooled = S.Pooling(data, **{**PEAKS, **changed.get(case, {})})
+    mask = S.broadcast_equal(2 * data if case == "other map" else data, pooled)
+    maxima = S.broadcast_mul(data, mask)
+    outputs = {"read twice": [maxima, S.sqrt(mask)], "an output": [maxima, pooled]}
+    found = operators(S.Group(outputs.get(case, [maxima])))
+    assert {"broadcast_equal", "broadcast_mul"} <= set(found)
 
 
 @pytest.mark.parametrize(

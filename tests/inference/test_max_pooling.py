@@ -49,9 +49,27 @@ def test_agrees_with_mxnet(shape, kernel, stride, pad, convention, special):
     np.testing.assert_array_equal(call(array, **attributes).asnumpy(), wanted)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 29, 64), (1, 2, 5, 3), (1, 1, 1, 1), (2, 1, 7, 9)])
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 5), (1, 1)])
+@pytest.mark.parametrize("special", [None, np.nan, np.inf, -np.inf])
+def test_keep_maxima_agrees_with_mxnet(shape, kernel, special):
+    """Bit by bit: which zeros are negative, and NaN. Rounded numbers have equal maxima."""
+    data = np.round(2 * numbers(*shape)) / 2
+    if special is not None:
+        data[:, :, : shape[2] // 2, ::3] = special
+        data[0, 0, -1, -1] = special
+    array, sizes = mx.nd.array(data), {"kernel": kernel, "pad": (kernel[0] // 2, kernel[1] // 2)}
+    largest = mx.nd.Pooling(array, pool_type="max", **sizes)
+    wanted = (array * mx.nd.broadcast_equal(array, largest)).asnumpy()
+    found = call(array, keep_maxima=True, **sizes).asnumpy()
+    np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
+
+
 def test_worked_number():
     row = mx.nd.array([[[[1, 5, 2, 4]]]])
     assert call(row, kernel=(1, 2), stride=(1, 2)).asnumpy().tolist() == [[[[5, 4]]]]
+    maxima = call(row, kernel=(1, 3), pad=(0, 1), keep_maxima=True)
+    assert maxima.asnumpy().tolist() == [[[[0, 5, 0, 4]]]]
 
 
 def test_symbols():
@@ -70,6 +88,13 @@ def test_symbols():
         ((1, 1, 5, 5), {"kernel": None}, "argument kernel: expected a positive int"),
         ((1, 1, 5, 5), {"stride": 0}, "argument stride: expected"),
         ((1, 1, 5, 5), {"pooling_convention": "same"}, "argument pooling_convention: expected"),
+        (
+            (1, 1, 5, 5),
+            {"pad": (1, 0), "keep_maxima": True},
+            r"argument keep_maxima: expected strides of 1 and a kernel of 2 \* pad \+ 1, got "
+            r"stride \(1, 1\), kernel \(3, 3\) and pad \(1, 0\)",
+        ),
+        ((1, 1, 5, 5), {"stride": 2, "pad": 1, "keep_maxima": True}, "argument keep_maxima: exp"),
     ],
 )
 def test_refusals(shape, attributes, expected):

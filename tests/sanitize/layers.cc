@@ -413,9 +413,14 @@ void check_deformable_convolution(Random* random) {
 
 void check_max_pooling(Random* random) {
   Axis y(random), x(random);
-  const bool is_full = random->chance(0.5);
+  const bool is_full = random->chance(0.5), keeps_maxima = random->chance(0.3);
   for (Axis* axis : {&y, &x}) {
     axis->dilate = 1;
+    if (keeps_maxima) {
+      axis->stride = 1;
+      axis->kernel |= 1;
+      axis->pad = axis->kernel / 2;
+    }
     axis->size = std::max(axis->size, axis->kernel);
     axis->pad = std::min(axis->pad, axis->kernel - 1);
   }
@@ -442,7 +447,12 @@ void check_max_pooling(Random* random) {
             if (number > largest) largest = number;
           }
         }
-        wanted.push_back(largest);
+        if (keeps_maxima) {
+          const float number = data.numbers[(map * height + p) * width + q];
+          wanted.push_back(number == largest ? number : number * 0);
+        } else {
+          wanted.push_back(largest);
+        }
       }
     }
   }
@@ -450,7 +460,8 @@ void check_max_pooling(Random* random) {
               {{"kernel", pair_of(y.kernel, x.kernel)},
                {"stride", pair_of(y.stride, x.stride)},
                {"pad", pair_of(y.pad, x.pad)},
-               {"pooling_convention", is_full ? "full" : "valid"}},
+               {"pooling_convention", is_full ? "full" : "valid"},
+               {"keep_maxima", keeps_maxima ? "True" : "False"}},
               {data}, wanted, random);
 }
 
