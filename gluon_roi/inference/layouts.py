@@ -8,7 +8,7 @@ the blocked layouts of oneDNN.
 from __future__ import annotations
 
 import math
-from typing import Collection
+from typing import Collection, NamedTuple
 
 from ..bridge.symbol_json import NodeEntry
 from ..library import build_info
@@ -21,25 +21,71 @@ Activation BatchNorm BlockGrad Concat Deconvolution Dropout LRN LeakyReLU Poolin
 """
 ANY_LAYOUT = frozenset(_ANY_LAYOUT_TEXT.split()).union(SUMS)
 
-# Measured by python -m benchmarks.gemm on one core of an EPYC of Zen 4 with AVX-512, and the speeds
-# of AVX2 on one core of Zen 3. Only ratios of these numbers matter.
-#: GFLOP/s of GemmConvolution and of oneDNN's convolution, also for SSE2 and NEON.
-_SPEEDS = (100, 107)
-#: GFLOP/s of both with AVX2.
-_SPEEDS_OF_AVX2 = (72, 80)
+
+class _Costs(NamedTuple):
+    """What the layouts cost on a processor. Only ratios of these numbers matter."""
+
+    #: GFLOP/s of GemmConvolution and of oneDNN's convolution.
+    gemm_speed: float
+    onednn_speed: float
+    #: Nanoseconds of a map of DepthwiseConvolution and of an output of it, and which part of them
+    #: oneDNN takes.
+    depthwise_map: float
+    depthwise_output: float
+    onednn_depthwise: float
+    #: Nanoseconds of a number whose layout is changed; and, in maps of more numbers than
+    #: `large_map`, of one that is changed to a layout of oneDNN, or to MXNet's.
+    change: float
+    large_map: int
+    large_to_onednns: float
+    large_to_mxnets: float
+    #: By how many nanoseconds an operator takes longer for an output in MXNet's layout.
+    slower: dict[str, float]
+    #: MXNet's layout is chosen below this ratio of the estimates.
+    limit: float
+
+
+#: Of one core of an EPYC of Zen 4 with AVX-512, by python -m benchmarks.gemm; for SSE2 and NEON as
+#: well. The ratio of the estimates was within a tenth of the measured one for ten of 11
+#: classifiers, not for DenseNet. Close to 1, MXNet's layout is chosen, which spares second copies.
+_COSTS = _Costs(
+    gemm_speed=100,
+    onednn_speed=107,
+    depthwise_map=400,
+    depthwise_output=1.0,
+    onednn_depthwise=0.5,
+    change=0.8,
+    large_map=1 << 20,
+    large_to_onednns=2.3,
+    large_to_mxnets=2.3,
+    slower={"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6},
+    limit=1.05,
+)
+#: Of one core of Zen 3 with AVX2, partly from networks that were converted in either way: Concat
+#: and max pooling are this package's in MXNet's layout. Of 20 classifiers and six detectors, the
+#: slower way is chosen for three: AlexNet takes a tenth longer, Darknet a twentieth, a pose network
+#: as long.
+_COSTS_OF_AVX2 = _Costs(
+    gemm_speed=72,
+    onednn_speed=80,
+    depthwise_map=500,
+    depthwise_output=1.6,
+    onednn_depthwise=0.45,
+    change=0.75,
+    large_map=1 << 22,
+    large_to_onednns=0.6,
+    large_to_mxnets=3.2,
+    slower={
+        "Concat": -2.0,
+        "BatchNorm": 2.1,
+        "Deconvolution": 1.6,
+        "max pooling": -2.0,
+        "avg pooling": 25.0,
+    },
+    limit=1.0,
+)
 #: GFLOP/s of oneDNN for a group of fewer channels than a register has lanes.
 _ONEDNN_GROUPED_SPEED = 43
-# Nanoseconds:
-#: Of a depthwise map, and of an output of it. oneDNN takes half of that.
-_DEPTHWISE_MAP, _DEPTHWISE_OUTPUT = 400.0, 1.0
-#: Of a number whose layout is changed; above, if the map does not fit into the cache.
-_CHANGE, _LARGE_CHANGE, _LARGE = 0.8, 2.3, 1 << 20
-#: By how much longer MXNet's operators take for a number in MXNet's layout.
-_SLOWER_IN_MXNETS_LAYOUT = {"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6}
-#: On AVX-512 the ratio of the estimates was within a tenth of the measured one for ten of 11
-#: classifiers, not for DenseNet. At ratios this close, MXNet's layout is chosen: it spares second
-#: copies.
-_TIE = 1.05
 #: Lanes of a block of GemmConvolution.
 _LANES = 16
 #: The first layer of a network reads its image in any layout.
@@ -74,20 +120,23 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     shapes = graph.shapes()
     if not shapes:
         return True
-    nchw, onednn = _estimates(graph, layers, shapes)
-    return nchw <= _TIE * onednn
+    costs = _COSTS_OF_AVX2 if build_info()["simd"] == "avx2" else _COSTS
+    nchw, onednn = _estimates(graph, layers, shapes, costs)
+    return nchw <= costs.limit * onednn
 
 
 def _estimates(
-    graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
+    graph: InferenceGraph,
+    layers: Collection[int],
+    shapes: dict[NodeEntry, tuple[int, ...]],
+    costs: _Costs,
 ) -> tuple[float, float]:
     """Nanoseconds of the work that depends on the layout: in NCHW, and in the layouts of oneDNN."""
-    speeds = _SPEEDS_OF_AVX2 if build_info()["simd"] == "avx2" else _SPEEDS
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
-    def change(entry: NodeEntry) -> float:
+    def change(entry: NodeEntry, large: float) -> float:
         size = sizes.get(entry, 0)
-        return size * (_LARGE_CHANGE if size > _LARGE else _CHANGE)
+        return size * (large if size > costs.large_map else costs.change)
 
     nchw = onednn = 0.0
     in_onednns = maps_of_onednn(graph, layers)
@@ -95,38 +144,45 @@ def _estimates(
         node, out = graph.nodes[number], NodeEntry(number, 0)
         if number in layers:
             data, weight = node["inputs"][:2]
-            layer_nchw, layer_onednn = _times(shapes[data], shapes[weight], shapes[out], speeds)
+            layer_nchw, layer_onednn = _times(shapes[data], shapes[weight], shapes[out], costs)
             nchw, onednn = nchw + layer_nchw, onednn + layer_onednn
             reads_any_layout = shapes[data][1] <= _FEW_CHANNELS
-            changed = [] if reads_any_layout or data in in_onednns else [data]
+            if not reads_any_layout and data not in in_onednns:
+                onednn += change(data, costs.large_to_onednns)
         elif out in in_onednns:
-            nchw += sizes.get(out, 0) * _SLOWER_IN_MXNETS_LAYOUT.get(node["op"], 0)
+            nchw += sizes.get(out, 0) * costs.slower.get(_kind(graph, number), 0)
             changed = [entry for entry in node["inputs"] if entry not in in_onednns]
+            onednn += sum(change(entry, costs.large_to_onednns) for entry in changed)
         else:
             changed = [entry for entry in node["inputs"] if entry in in_onednns]
-        onednn += sum(map(change, changed))
+            onednn += sum(change(entry, costs.large_to_mxnets) for entry in changed)
     return nchw, onednn
+
+
+def _kind(graph: InferenceGraph, number: int) -> str:
+    """An operator's name in `_Costs.slower`."""
+    op = graph.nodes[number]["op"]
+    return f"{graph.attribute(number, 'pool_type', 'max')} pooling" if op == "Pooling" else op
 
 
 def _times(
     data: tuple[int, ...],
     weight: tuple[int, ...],
     out: tuple[int, ...],
-    speeds: tuple[float, float],
+    costs: _Costs,
 ) -> tuple[float, float]:
     """Nanoseconds of a convolution of this package in NCHW, and of oneDNN in its own layout."""
     depth, groups = math.prod(weight[1:]), max(data[1] // max(weight[1], 1), 1)
     images, filters, outputs = out[0], out[1], math.prod(out[2:])
     products = images * filters * outputs * depth
     if weight[1] == 1 < groups:
-        nchw = images * filters * (_DEPTHWISE_MAP + _DEPTHWISE_OUTPUT * outputs)
-        return nchw, nchw / 2
+        nchw = images * filters * (costs.depthwise_map + costs.depthwise_output * outputs)
+        return nchw, nchw * costs.onednn_depthwise
     rows = groups * math.ceil(filters / groups / gemm.PANEL) * gemm.PANEL
     lanes = math.ceil(outputs / _LANES) * _LANES
     is_narrow = groups > 1 and weight[1] < _LANES
     # A product and its addition are two operations.
-    nchw_speed, onednn_speed = speeds
     return (
-        images * rows * lanes * depth * 2 / nchw_speed,
-        products * 2 / (_ONEDNN_GROUPED_SPEED if is_narrow else onednn_speed),
+        images * rows * lanes * depth * 2 / costs.gemm_speed,
+        products * 2 / (_ONEDNN_GROUPED_SPEED if is_narrow else costs.onednn_speed),
     )

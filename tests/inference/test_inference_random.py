@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from inference_networks import CountCalls, Network, outputs_of, random_network, static_call
 
+from gluon_roi.bridge.symbol_json import symbol_content
 from gluon_roi.inference import (
     convert,
     epilogue,
@@ -36,6 +37,9 @@ from gluon_roi.inference.graph import InferenceGraph
 #: The largest error of an output, relative to the largest number of any map of the network, because
 #: layers may subtract large numbers from each other.
 TOLERANCE = 1e-5
+#: For networks with tiles of 6 x 6 outputs, whose errors are 2 to 6 times those of 4 x 4. Of 5,000
+#: networks, two exceed TOLERANCE, with 1.2e-5 and 2.2e-5; with tiles of 4 x 4 they do not.
+TOLERANCE_OF_6 = 3e-5
 #: For networks that round to float16 on the way.
 HALF_TOLERANCE = 1e-2
 
@@ -48,18 +52,30 @@ def differences(seed: int, network: Network) -> list[str]:
         return ["names of outputs"]
     expected = results(network.symbol, network.params, network.calls)
     found = results(made.symbol, made.parameters, network.calls[: len(expected)])
-    has_half = "float16" in network.symbol.tojson()
+    if "float16" in network.symbol.tojson():
+        relative = HALF_TOLERANCE
+    else:
+        relative = TOLERANCE_OF_6 if has_tiles_of_6(made) else TOLERANCE
     maps = outputs_of(network.symbol.get_internals(), network.params, network.inputs)
     wrong = []
     for number in range(len(expected)):
         largest = max(np.abs(one).max(initial=1) for one in (*maps, *expected[number]))
-        tolerance = (HALF_TOLERANCE if has_half else TOLERANCE) * largest
+        tolerance = relative * largest
         names = network.symbol.list_outputs()
         for name, one, other in zip(names, expected[number], found[number]):
             error = np.abs(one - other).max(initial=0) if one.shape == other.shape else np.inf
             if not error <= tolerance:
                 wrong.append(f"{name} of call {number} by {error}")
     return wrong
+
+
+def has_tiles_of_6(made: convert.Converted) -> bool:
+    """Whether a layer has weights of 8 x 8 points."""
+    nodes = symbol_content(made.symbol)["nodes"]
+    weights = (
+        nodes[node["inputs"][1][0]]["name"] for node in nodes if node["op"] == winograd.OPERATOR
+    )
+    return any(made.parameters[name].shape[0] == 64 for name in weights)
 
 
 def results(symbol: Any, params: dict, calls: list[dict[str, Any]]) -> list[list[np.ndarray]]:
