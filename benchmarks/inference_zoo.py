@@ -2,12 +2,17 @@
 """Converted networks of GluonCV's zoo next to MXNet's own fusion, with the same flags.
 
     OMP_NUM_THREADS=1 python -m benchmarks.inference_zoo [--only resnet50_v1b] [--rounds 7]
+    OMP_NUM_THREADS=1 python -m benchmarks.inference_zoo --layouts
 
 Milliseconds of processor time of one image, on one thread: networks with random weights, as MXNet
 runs them, with MXNet's fusion (``optimize_for(backend='MKLDNN')``), and converted by
 gluon_roi.optimize(inference=True), all compiled with static_alloc and static_shape. Each network
 has a process of its own, in which the ways take turns; values are medians. The largest differences
 of outputs from those of MXNet follow, of the largest output.
+
+--layouts compares the two layouts of maps instead: networks are converted with MXNet's for all
+convolutions, and with those of oneDNN, whichever is chosen. "Estimated" is the ratio by which
+gluon_roi/inference/layouts.py chooses.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ NETWORKS = {
 }
 OPTIONS = {"fcn_resnet50_ade": {"crop_size": 320}}
 WAYS = ("MXNet", "MXNet's fusion", "inference")
+LAYOUTS = ("MXNet's layout", "oneDNN's")
 FLAGS = {"static_alloc": True, "static_shape": True}
 
 
@@ -95,23 +101,57 @@ def measure(name: str, rounds: int) -> str:
     return f"| {name} | {NETWORKS[name]} | {' | '.join(cells)} |"
 
 
+def measure_layouts(name: str, rounds: int) -> str:
+    """The line of a network, converted with each layout."""
+    import mxnet as mx
+
+    import gluon_roi
+    from gluon_roi.inference import gemm_layers, layouts
+    from testing.onnx_runtimes import zoo
+    from testing.onnx_runtimes.classics import times
+
+    shape = (1, 3, NETWORKS[name], NETWORKS[name])
+    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, shape))
+    estimated: list[float] = []
+    calls: dict[Any, Callable[[], list]] = {}
+    for way in LAYOUTS:
+
+        def is_mxnets(graph: Any, layers: Any, way: str = way) -> bool:
+            nchw, onednn = layouts.estimates(graph, layers, graph.shapes())
+            estimated.append(nchw / onednn)
+            return way == LAYOUTS[0]
+
+        gemm_layers.mxnets_layout_pays = is_mxnets
+        net = zoo.built(zoo.Model(name, (shape,), options=OPTIONS.get(name, {})), [image])
+        gluon_roi.optimize(net, image, inference=True)
+        calls[way] = partial(_outputs, net, image)
+    spent = times(calls, rounds)
+    cells = [f"{1e3 * spent[way]:.1f}" for way in LAYOUTS]
+    cells += [f"{spent[LAYOUTS[0]] / spent[LAYOUTS[1]]:.2f}", f"{estimated[0]:.2f}"]
+    return f"| {name} | {NETWORKS[name]} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=NETWORKS)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--layouts", action="store_true", help="MXNet's layout and oneDNN's")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # of one process
     options = parser.parse_args()
     if options.here:
         warnings.simplefilter("ignore")
-        print(measure(options.only[0], options.rounds))
+        measured = measure_layouts if options.layouts else measure
+        print(measured(options.only[0], options.rounds))
         return
     columns = ["network", "pixels", *WAYS, "of MXNet's fusion"]
     columns += ["inference: difference", "MXNet's fusion: difference"]
+    if options.layouts:
+        columns = ["network", "pixels", *LAYOUTS, "measured ratio", "estimated ratio"]
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|", flush=True)
     for name in options.only:
         command = [sys.executable, "-m", "benchmarks.inference_zoo", "--here", "--only", name]
-        command += ["--rounds", str(options.rounds)]
+        command += ["--rounds", str(options.rounds), *["--layouts"] * options.layouts]
         environment = {**os.environ, "MXNET_SUBGRAPH_VERBOSE": "0"}
         made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         print(made.stdout.splitlines()[-1], flush=True)

@@ -41,13 +41,11 @@ class _Costs(NamedTuple):
     large_to_mxnets: float
     #: By how many nanoseconds an operator takes longer for an output in MXNet's layout.
     slower: dict[str, float]
-    #: MXNet's layout is chosen below this ratio of the estimates.
-    limit: float
 
 
 #: Of one core of an EPYC of Zen 4 with AVX-512, by python -m benchmarks.gemm; for SSE2 and NEON as
 #: well. The ratio of the estimates was within a tenth of the measured one for ten of 11
-#: classifiers, not for DenseNet. Close to 1, MXNet's layout is chosen, which spares second copies.
+#: classifiers, not for DenseNet.
 _COSTS = _Costs(
     gemm_speed=100,
     onednn_speed=107,
@@ -59,12 +57,10 @@ _COSTS = _Costs(
     large_to_onednns=2.3,
     large_to_mxnets=2.3,
     slower={"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6},
-    limit=1.05,
 )
 #: Of one core of Zen 3 with AVX2, partly from networks that were converted in either way: Concat
-#: and max pooling are this package's in MXNet's layout. Of 20 classifiers and six detectors, the
-#: slower way is chosen for three: AlexNet takes a tenth longer, Darknet a twentieth, a pose network
-#: as long.
+#: and max pooling are this package's in MXNet's layout. By python -m benchmarks.inference_zoo
+#: --layouts, 16 of 20 networks get the faster one (docs/results/inference.md).
 _COSTS_OF_AVX2 = _Costs(
     gemm_speed=72,
     onednn_speed=80,
@@ -82,10 +78,12 @@ _COSTS_OF_AVX2 = _Costs(
         "max pooling": -2.0,
         "avg pooling": 25.0,
     },
-    limit=1.0,
 )
 #: GFLOP/s of oneDNN for a group of fewer channels than a register has lanes.
 _ONEDNN_GROUPED_SPEED = 43
+#: At ratios of the estimates this close, MXNet's layout is chosen: it spares second copies, such as
+#: 280 of 1730 MiB of Faster R-CNN FPN.
+_TIE = 1.05
 #: Lanes of a block of GemmConvolution.
 _LANES = 16
 #: The first layer of a network reads its image in any layout.
@@ -120,18 +118,19 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     shapes = graph.shapes()
     if not shapes:
         return True
-    costs = _COSTS_OF_AVX2 if build_info()["simd"] == "avx2" else _COSTS
-    nchw, onednn = _estimates(graph, layers, shapes, costs)
-    return nchw <= costs.limit * onednn
+    nchw, onednn = estimates(graph, layers, shapes)
+    return nchw <= _TIE * onednn
 
 
-def _estimates(
-    graph: InferenceGraph,
-    layers: Collection[int],
-    shapes: dict[NodeEntry, tuple[int, ...]],
-    costs: _Costs,
+def _costs() -> _Costs:
+    return _COSTS_OF_AVX2 if build_info()["simd"] == "avx2" else _COSTS
+
+
+def estimates(
+    graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
 ) -> tuple[float, float]:
     """Nanoseconds of the work that depends on the layout: in NCHW, and in the layouts of oneDNN."""
+    costs = _costs()
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
     def change(entry: NodeEntry, large: float) -> float:
