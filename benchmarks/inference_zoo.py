@@ -11,8 +11,8 @@ has a process of its own, in which the ways take turns; values are medians. The 
 of outputs from those of MXNet follow, of the largest output.
 
 --layouts compares the two layouts of maps instead: networks are converted with MXNet's for all
-convolutions, and with those of oneDNN, whichever is chosen. "Estimated" is the ratio by which
-gluon_roi/inference/layouts.py chooses.
+convolutions, and with those of oneDNN, whichever is chosen. Ratios are of the times with MXNet's
+layout to those with oneDNN's; gluon_roi/inference/layouts.py chooses by the estimated one.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .fold_batch_norm import fold_batch_norms
 from .fusion import fuse
 from .gemm_layers import use_gemm
 from .graph import InferenceGraph
-from .max_pooling import join_maxima, use_max_pooling
+from .max_pooling import join_local_maxima, use_max_pooling
 from .memory import return_freed_memory
 from .narrow import join_narrow_convolutions
 from .padded_outputs import pad_outputs
@@ -51,7 +51,7 @@ PASSES = (
     Pass(use_gemm, "convolutions in MXNet's layout"),
     Pass(take_strides_first, "strided 1 x 1 convolutions whose cells are picked first"),
     Pass(pad_outputs, "convolutions whose outputs are padded"),
-    Pass(join_maxima, "maxima of maps found at once"),
+    Pass(join_local_maxima, "local maxima of maps by one operator"),
     Pass(use_max_pooling, "max pooling in MXNet's layout"),
     Pass(join_upsampling_and_sum, "upsampling and addition as one operator"),
     Pass(compute_weights, "weights computed in advance"),

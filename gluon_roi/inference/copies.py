@@ -30,8 +30,7 @@ def use_copies(graph: InferenceGraph) -> int:
     Only in networks. Files may be loaded without the shapes of their inputs, and if the shapes of
     many inputs of a library's operator are not known, MXNet writes past the end of a buffer.
     """
-    is_of_network = set(graph.inputs()) <= set(graph.input_types)
-    if graph.is_dynamic or not is_of_network:
+    if graph.is_dynamic or not graph.is_of_network():
         return 0
     types, shapes, uses = graph.types(), graph.shapes(), graph.uses()
     onednns = maps_of_onednn(graph, mxnets_layers(graph))

@@ -192,6 +192,10 @@ class InferenceGraph(Nodes):
             if self.nodes[number]["op"] == "null" and not self._has_value(self.nodes[number])
         ]
 
+    def is_of_network(self) -> bool:
+        """Whether the types of all inputs are known, as in a network's call; of files none are."""
+        return set(self.inputs()) <= set(self.input_types)
+
     def type_of(self, variable: str) -> Any:
         """The type of a parameter or an input; None if it is not known."""
         if variable in self.parameters:

@@ -39,6 +39,17 @@ def convolves_maps(graph: InferenceGraph, number: int) -> bool:
     return graph.nodes[number]["op"] == "Convolution" and has_maps(graph, number)
 
 
+def pools_maxima(graph: InferenceGraph, number: int) -> bool:
+    """Whether a node is a max Pooling that MaxPooling can replace."""
+    return (
+        graph.nodes[number]["op"] == "Pooling"
+        and graph.attribute(number, "pool_type", "max") == "max"
+        and has_maps(graph, number)
+        and not graph.flag(number, "global_pool")
+        and graph.attribute(number, "pooling_convention", "valid") in ("valid", "full")
+    )
+
+
 def is_plain_convolution(graph: InferenceGraph, number: int) -> bool:
     """Whether a node is a Convolution of two spatial axes, channels first, in one group."""
     return convolves_maps(graph, number) and graph.integer(number, "num_group", 1) == 1

@@ -14,6 +14,7 @@ from ..bridge.symbol_json import NodeEntry
 from ..library import build_info
 from . import gemm
 from .graph import SUMS, InferenceGraph
+from .layers import pools_maxima
 
 #: Operators of MXNet that read and write the layouts of oneDNN as well. All others need MXNet's.
 _ANY_LAYOUT_TEXT = """
@@ -28,18 +29,19 @@ class _Costs(NamedTuple):
     #: GFLOP/s of GemmConvolution and of oneDNN's convolution.
     gemm_speed: float
     onednn_speed: float
-    #: Nanoseconds of a map of DepthwiseConvolution and of an output of it, and which part of them
-    #: oneDNN takes.
+    #: DepthwiseConvolution: nanoseconds of a map, and more for each output; and oneDNN's time as a
+    #: fraction of that.
     depthwise_map: float
     depthwise_output: float
     onednn_depthwise: float
-    #: Nanoseconds of a number whose layout is changed; and, in maps of more numbers than
-    #: `large_map`, of one that is changed to a layout of oneDNN, or to MXNet's.
+    #: Nanoseconds of a number whose layout is changed; in maps of more numbers than `large_map`,
+    #: by direction.
     change: float
     large_map: int
     large_to_onednns: float
     large_to_mxnets: float
-    #: By how many nanoseconds an operator takes longer for an output in MXNet's layout.
+    #: How many nanoseconds an operator takes longer for an output in MXNet's layout than in that of
+    #: oneDNN; below 0, how many less. Keys are those of `_kind`.
     slower: dict[str, float]
 
 
@@ -56,11 +58,16 @@ _COSTS = _Costs(
     large_map=1 << 20,
     large_to_onednns=2.3,
     large_to_mxnets=2.3,
-    slower={"Concat": 1.5, "BatchNorm": 1.0, "Deconvolution": 1.6},
+    slower={
+        "Concat of this package": 1.5,
+        "Concat": 1.5,
+        "BatchNorm": 1.0,
+        "Deconvolution": 1.6,
+    },
 )
-#: Of one core of Zen 3 with AVX2, partly from networks that were converted in either way: Concat
-#: and max pooling are this package's in MXNet's layout. By python -m benchmarks.inference_zoo
-#: --layouts, 16 of 20 networks get the faster one (docs/results/inference.md).
+#: Of one core of Zen 3 with AVX2, partly from networks that were converted in either way. By
+#: python -m benchmarks.inference_zoo --layouts, 16 of 20 networks get the faster one
+#: (docs/results/inference.md).
 _COSTS_OF_AVX2 = _Costs(
     gemm_speed=72,
     onednn_speed=80,
@@ -72,17 +79,18 @@ _COSTS_OF_AVX2 = _Costs(
     large_to_onednns=0.6,
     large_to_mxnets=3.2,
     slower={
-        "Concat": -2.0,
+        "Concat of this package": -2.0,
+        "Concat": 1.5,
         "BatchNorm": 2.1,
         "Deconvolution": 1.6,
-        "max pooling": -2.0,
-        "avg pooling": 25.0,
+        "max pooling of this package": -2.0,
+        "Pooling": 25.0,
     },
 )
 #: GFLOP/s of oneDNN for a group of fewer channels than a register has lanes.
 _ONEDNN_GROUPED_SPEED = 43
-#: At ratios of the estimates this close, MXNet's layout is chosen: it spares second copies, such as
-#: 280 of 1730 MiB of Faster R-CNN FPN.
+#: At ratios of the estimates this close, MXNet's layout is chosen: oneDNN keeps second copies of
+#: weights and maps (Faster R-CNN FPN takes 1730 MiB with them, 1450 in MXNet's layout).
 _TIE = 1.05
 #: Lanes of a block of GemmConvolution.
 _LANES = 16
@@ -113,7 +121,7 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     One by one, the convolutions of oneDNN are a little faster in their own layouts, and much faster
     on small maps. But between them and operators that need MXNet's layout, such as those of this
     package, maps are laid out anew. Both are estimated for the sizes of the example. Without these
-    it is taken for a detector of large maps, which MXNet's layout suits.
+    MXNet's layout is taken, which suits large maps.
     """
     shapes = graph.shapes()
     if not shapes:
@@ -130,7 +138,7 @@ def estimates(
     graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
 ) -> tuple[float, float]:
     """Nanoseconds of the work that depends on the layout: in NCHW, and in the layouts of oneDNN."""
-    costs = _costs()
+    costs, is_of_network = _costs(), graph.is_of_network()
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
     def change(entry: NodeEntry, large: float) -> float:
@@ -149,7 +157,7 @@ def estimates(
             if not reads_any_layout and data not in in_onednns:
                 onednn += change(data, costs.large_to_onednns)
         elif out in in_onednns:
-            nchw += sizes.get(out, 0) * costs.slower.get(_kind(graph, number), 0)
+            nchw += sizes.get(out, 0) * costs.slower.get(_kind(graph, number, is_of_network), 0)
             changed = [entry for entry in node["inputs"] if entry not in in_onednns]
             onednn += sum(change(entry, costs.large_to_onednns) for entry in changed)
         else:
@@ -158,10 +166,12 @@ def estimates(
     return nchw, onednn
 
 
-def _kind(graph: InferenceGraph, number: int) -> str:
-    """An operator's name in `_Costs.slower`."""
+def _kind(graph: InferenceGraph, number: int, is_of_network: bool) -> str:
+    """An operator's name in `_Costs.slower`, by what replaces it in MXNet's layout."""
     op = graph.nodes[number]["op"]
-    return f"{graph.attribute(number, 'pool_type', 'max')} pooling" if op == "Pooling" else op
+    if op == "Concat" and is_of_network:
+        return "Concat of this package"
+    return "max pooling of this package" if pools_maxima(graph, number) else op
 
 
 def _times(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes max pooling by an operator of this package, which reads maps in MXNet's layout.
 
-The same operator finds the maxima of a map.
+The same operator keeps the local maxima of a map, and makes the rest zero.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..bridge.symbol_json import NodeEntry
 from .graph import InferenceGraph
-from .layers import has_maps, pair
+from .layers import pair, pools_maxima
 from .layouts import maps_of_onednn, mxnets_layers
 
 #: The operator's name in MXNet and in symbol files (src/ops/max_pooling.h).
@@ -29,7 +29,7 @@ def use_max_pooling(graph: InferenceGraph) -> int:
     count = 0
     for number in graph.needed():
         data = graph.nodes[number]["inputs"][:1]
-        if not _is_supported(graph, number) or types.get(data[0]) != np.float32:
+        if not pools_maxima(graph, number) or types.get(data[0]) != np.float32:
             continue
         if data[0] in onednns:
             continue
@@ -47,11 +47,11 @@ def use_max_pooling(graph: InferenceGraph) -> int:
     return count
 
 
-def join_maxima(graph: InferenceGraph) -> int:
+def join_local_maxima(graph: InferenceGraph) -> int:
     """Replace data * (data == max pooling of data) by one operator; return how many.
 
-    CenterNet finds the peaks of its heatmaps so. MXNet's comparison and product of whole maps take
-    several times as long as the memory, and one thread.
+    CenterNet finds the peaks of its heatmaps so. MXNet's comparison and product take several times
+    as long as reading and writing the maps, and run on one thread.
     """
     types, uses = graph.types(), graph.uses()
     count = 0
@@ -91,19 +91,9 @@ def _pooling_of_mask(graph: InferenceGraph, data: NodeEntry, mask: NodeEntry) ->
         kernel, pad = graph.sizes(number, "kernel"), pair(graph, number, "pad", 0)
         if (
             graph.nodes[number]["inputs"][0] == data
-            and _is_supported(graph, number)
+            and pools_maxima(graph, number)
             and pair(graph, number, "stride", 1) == (1, 1)
             and kernel == tuple(2 * cells + 1 for cells in pad)
         ):
             return pooling
     return None
-
-
-def _is_supported(graph: InferenceGraph, number: int) -> bool:
-    return (
-        graph.nodes[number]["op"] == "Pooling"
-        and graph.attribute(number, "pool_type", "max") == "max"
-        and has_maps(graph, number)
-        and not graph.flag(number, "global_pool")
-        and graph.attribute(number, "pooling_convention", "valid") in ("valid", "full")
-    )

@@ -37,8 +37,7 @@ def symbolic_shapes(graph: InferenceGraph) -> dict[NodeEntry, SymbolicShape]:
 
     Each axis of an array about which nothing is known is a term of its own.
     """
-    # Of a network's call the types of all inputs are known, of a file none.
-    types = graph.types() if set(graph.inputs()) <= set(graph.input_types) else {}
+    types = graph.types() if graph.is_of_network() else {}
     found: dict[NodeEntry, SymbolicShape] = {}
     for number in graph.needed():
         inputs = [found.get(entry) or _unknown(entry) for entry in graph.nodes[number]["inputs"]]

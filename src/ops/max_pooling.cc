@@ -113,8 +113,8 @@ class Pooler {
     });
   }
 
-  // The maximum of each window of the strip; or, if `row` is not null, its numbers where they are
-  // the maximum, and their products with 0 elsewhere.
+  // The maximum of each window of the strip; or, if `row` is not null, the row's numbers where they
+  // equal that maximum, and their products with 0 elsewhere.
   ALWAYS_INLINE void pool_columns(const float* row, float* out) const {
     if (p_.stride_width == 1) {
       for_each_register<Register>(out_width_, [&](int64_t q, auto value) INLINE_LAMBDA {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MaxPooling: the maximum of each window of a map, for inference on the CPU, in MXNet's layout.
-// (MXNet 1.9.1's own Pooling is as fast in the layouts of oneDNN alone: on 64 maps of 300 x 400 in
+// (MXNet 1.9.1's own Pooling is as fast only in the layouts of oneDNN: on 64 maps of 300 x 400 in
 // MXNet's layout it takes 50 times as long.)
 //
 // Reads data (N, C, H, W), float32. Writes all of out (N, C, P, Q), with P = round((H + 2 * pad_h -

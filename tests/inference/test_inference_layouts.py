@@ -8,7 +8,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from gluon_roi.inference import convert
+from gluon_roi.inference import convert, layouts
 
 S = mx.sym
 OURS = "convolutions in MXNet's layout"
@@ -62,6 +62,19 @@ def test_maps_between_operators_that_need_mxnets_layout_have_it():
 
 def test_without_sizes_it_is_a_detector():
     assert changes(blocks(64), (1, 64, 3, 3), given=False)[OURS] == 3
+
+
+def test_concat_of_files_is_mxnets(monkeypatch):
+    """This package's Concat, which is for networks alone, decides for MXNet's layout; with AVX2."""
+    monkeypatch.setattr(layouts, "build_info", lambda: {"simd": "avx2"})
+    symbol = S.concat(blocks(64, side=1), S.var("data"))
+    shape = (1, 64, 8, 9)
+    params = {f"c{number}_weight": mx.nd.ones((64, 64, 1, 1)) for number in range(3)}
+    found = [
+        convert.convert(symbol, params, {"data": data}).changes[OURS]
+        for data in (mx.nd.ones(shape), shape)
+    ]
+    assert found == [3, 0]
 
 
 def test_pooling_has_the_layout_of_its_map():
