@@ -63,21 +63,33 @@ def _outputs(net: Any, image: Any) -> list:
     return zoo.flat(net(image))
 
 
+def _image(name: str) -> Any:
+    import mxnet as mx
+
+    size = NETWORKS[name]
+    return mx.nd.array(np.random.RandomState(0).uniform(-2, 2, (1, 3, size, size)))
+
+
+def _network(name: str, image: Any) -> Any:
+    """A network with the same random weights each time."""
+    import mxnet as mx
+
+    from testing.onnx_runtimes import zoo
+
+    mx.random.seed(0)
+    np.random.seed(0)
+    return zoo.built(zoo.Model(name, (image.shape,), options=OPTIONS.get(name, {})), [image])
+
+
 def measure(name: str, rounds: int) -> str:
     """The line of a network."""
     import mxnet as mx
 
     import gluon_roi
-    from testing.onnx_runtimes import zoo
     from testing.onnx_runtimes.classics import times
 
-    shape = (1, 3, NETWORKS[name], NETWORKS[name])
-    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, shape))
-    nets = {}
-    for way in WAYS:
-        mx.random.seed(0)
-        np.random.seed(0)
-        nets[way] = zoo.built(zoo.Model(name, (shape,), options=OPTIONS.get(name, {})), [image])
+    image = _image(name)
+    nets = {way: _network(name, image) for way in WAYS}
     nets["MXNet"].hybridize(**FLAGS)
     nets["MXNet's fusion"].hybridize(backend="MKLDNN", **FLAGS)
     gluon_roi.optimize(nets["inference"], image, inference=True)
@@ -103,15 +115,11 @@ def measure(name: str, rounds: int) -> str:
 
 def measure_layouts(name: str, rounds: int) -> str:
     """The line of a network, converted with each layout."""
-    import mxnet as mx
-
     import gluon_roi
     from gluon_roi.inference import gemm_layers, layouts
-    from testing.onnx_runtimes import zoo
     from testing.onnx_runtimes.classics import times
 
-    shape = (1, 3, NETWORKS[name], NETWORKS[name])
-    image = mx.nd.array(np.random.RandomState(0).uniform(-2, 2, shape))
+    image = _image(name)
     estimated: list[float] = []
     calls: dict[Any, Callable[[], list]] = {}
     for way in LAYOUTS:
@@ -122,8 +130,7 @@ def measure_layouts(name: str, rounds: int) -> str:
             return way == LAYOUTS[0]
 
         gemm_layers.mxnets_layout_pays = is_mxnets
-        net = zoo.built(zoo.Model(name, (shape,), options=OPTIONS.get(name, {})), [image])
-        gluon_roi.optimize(net, image, inference=True)
+        net = gluon_roi.optimize(_network(name, image), image, inference=True)
         calls[way] = partial(_outputs, net, image)
     spent = times(calls, rounds)
     cells = [f"{1e3 * spent[way]:.1f}" for way in LAYOUTS]

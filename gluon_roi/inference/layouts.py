@@ -40,14 +40,14 @@ class _Costs(NamedTuple):
     large_map: int
     large_to_onednns: float
     large_to_mxnets: float
-    #: How many nanoseconds an operator takes longer for an output in MXNet's layout than in that of
-    #: oneDNN; below 0, how many less. Keys are those of `_kind`.
+    #: Extra nanoseconds per output element of an operator in MXNet's layout, compared with oneDNN's
+    #: layouts; negative where MXNet's layout is faster. `_kind` returns the keys.
     slower: dict[str, float]
 
 
 #: Of one core of an EPYC of Zen 4 with AVX-512, by python -m benchmarks.gemm; for SSE2 and NEON as
 #: well. The ratio of the estimates was within a tenth of the measured one for ten of 11
-#: classifiers, not for DenseNet.
+#: classifiers, not for DenseNet. This package's Concat was not measured there; MXNet's was.
 _COSTS = _Costs(
     gemm_speed=100,
     onednn_speed=107,
@@ -130,15 +130,12 @@ def mxnets_layout_pays(graph: InferenceGraph, layers: Collection[int]) -> bool:
     return nchw <= _TIE * onednn
 
 
-def _costs() -> _Costs:
-    return _COSTS_OF_AVX2 if build_info()["simd"] == "avx2" else _COSTS
-
-
 def estimates(
     graph: InferenceGraph, layers: Collection[int], shapes: dict[NodeEntry, tuple[int, ...]]
 ) -> tuple[float, float]:
     """Nanoseconds of the work that depends on the layout: in NCHW, and in the layouts of oneDNN."""
-    costs, is_of_network = _costs(), graph.is_of_network()
+    costs = _COSTS_OF_AVX2 if build_info()["simd"] == "avx2" else _COSTS
+    is_of_network = graph.is_of_network()
     sizes = {entry: math.prod(shape) for entry, shape in shapes.items()}
 
     def change(entry: NodeEntry, large: float) -> float:

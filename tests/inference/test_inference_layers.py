@@ -143,7 +143,7 @@ def test_maxima(equal, is_first, times):
 )
 def test_maxima_that_stay(case):
     changed: dict[str, dict[str, Any]] = {
-        # The comparison repeats one maximum, that of the whole map.
+        # The pooled map has a single cell, which broadcast_equal compares with each cell.
         "stride": {"kernel": (13, 17), "pad": (6, 8), "stride": (7, 9)},
         "kernel": {"kernel": (7, 9), "pad": (0, 0)},
         "global": {"global_pool": True},

@@ -37,8 +37,8 @@ from gluon_roi.inference.graph import InferenceGraph
 #: The largest error of an output, relative to the largest number of any map of the network, because
 #: layers may subtract large numbers from each other.
 TOLERANCE = 1e-5
-#: For networks with tiles of 6 x 6 outputs, whose errors are 2 to 6 times those of 4 x 4. Of 5,000
-#: networks, two exceed TOLERANCE, with 1.2e-5 and 2.2e-5; with tiles of 4 x 4 they do not.
+#: For networks with 6 x 6 tiles, which have 2 to 6 times the error of 4 x 4 tiles. Two of 5,000
+#: networks exceed TOLERANCE (1.2e-5 and 2.2e-5); with 4 x 4 tiles, both stay below it.
 TOLERANCE_OF_6 = 3e-5
 #: For networks that round to float16 on the way.
 HALF_TOLERANCE = 1e-2

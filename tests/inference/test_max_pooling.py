@@ -65,6 +65,14 @@ def test_keep_maxima_agrees_with_mxnet(shape, kernel, special):
     np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
 
+def test_the_output_may_not_be_the_input():
+    """keep_maxima would read neighbours that it has already replaced."""
+    data = mx.nd.array(numbers(1, 2, 8, 9))
+    with pytest.raises(mx.MXNetError, match="MaxPooling: output: expected memory of its own"):
+        call(data, kernel=(3, 3), pad=(1, 1), keep_maxima=True, out=data)
+        data.wait_to_read()
+
+
 def test_worked_number():
     row = mx.nd.array([[[[1, 5, 2, 4]]]])
     assert call(row, kernel=(1, 2), stride=(1, 2)).asnumpy().tolist() == [[[[5, 4]]]]
